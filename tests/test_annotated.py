@@ -94,6 +94,7 @@ def test_cells_come_in_the_joint_order(rna, protein, both):
     assert Views(both).ids.tolist() == ["a", "c", "z", "new"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True),
        st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True), st.booleans(), st.integers(0, 99))  # fmt: skip
 @settings(max_examples=25)

@@ -37,6 +37,7 @@ def model():
     return URRL(**flat(**TINY, learning_rate=3e-3), cluster_range=(2, 6)).fit(blobs()[0])
 
 
+@pytest.mark.slow
 def test_the_number_of_clusters_is_found(model):
     decision = model.decisions_["n_clusters"]
     assert next(iter(model.decisions_)) == "n_clusters"
@@ -47,6 +48,7 @@ def test_the_number_of_clusters_is_found(model):
     assert model.predict(blobs()[0]).tolist() == model.labels_.tolist()
 
 
+@pytest.mark.slow
 def test_nothing_but_one_cluster_is_found_in_noise():
     views = Views([np.random.default_rng(0).normal(size=(60, 5)), np.random.default_rng(1).normal(size=(60, 7))])
     found = URRL(**flat(**TINY), cluster_range=(1, 4)).fit(views)
@@ -83,6 +85,7 @@ def test_the_same_seed_chooses_alike_and_a_fit_chooses_as_choose_does(model):
     assert again == model.decisions_["n_clusters"]
 
 
+@pytest.mark.slow
 def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch):
     steps, own = [], Training.record
     monkeypatch.setattr(Training, "record", lambda self, stage, *a: steps.append(stage) or own(self, stage, *a))
@@ -102,6 +105,7 @@ def test_too_few_samples_are_one_cluster():
     assert URRL(**flat(**TINY)).choose({"a": np.eye(6)})["why"].endswith("too few samples to look for more")
 
 
+@pytest.mark.slow
 def test_numbers_can_still_be_searched():
     views = Views(blobs(n=30)[0])
     search = GridSearchCV(

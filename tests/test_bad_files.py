@@ -65,6 +65,7 @@ def test_bad_file_is_answered_in_one_line(name, tmp_path, bombs, monkeypatch):
     assert sorted(folder.iterdir()) == before  # no code ran, nothing was left behind
 
 
+@pytest.mark.slow
 def test_bombs_take_little_memory(bombs):
     command = [sys.executable, "-c", PEAK, *(str(bombs / name) for name in BOMBS)]
     codes, swelled = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rsplit(" ", 1)

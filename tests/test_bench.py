@@ -129,6 +129,7 @@ def test_both_learn_the_same():
     assert float(ends[0][0]) == pytest.approx(float(ends[1][0]), rel=0.3)  # other random numbers
 
 
+@pytest.mark.slow
 def test_the_plain_model_places_new_samples():
     views, _, _ = make_blobs(90, 3, missing=0.2)
     model = PlainModel([view[:60] for view in views], SETTINGS, 0, CPU)

@@ -90,6 +90,7 @@ def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many
     assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
 
 
+@pytest.mark.slow
 def test_rings_are_found_by_the_tree_and_taught_to_the_network():
     rng, groups = np.random.default_rng(0), np.repeat([0, 1], [60, 90])
     angle, radius = rng.uniform(0, 2 * np.pi, 150), np.array([1.0, 4.0])[groups]

@@ -59,7 +59,7 @@ def kill_after(epochs, model, views, monkeypatch):
             model.fit(views)
 
 
-@pytest.mark.parametrize("epochs", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 3))])
+@pytest.mark.parametrize("epochs", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4))])
 def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, monkeypatch, epochs):
     kill_after(epochs, URRL(3, **flat(**TINY, **LENGTH), checkpoint=tmp_path), views, monkeypatch)
     counted = []
@@ -215,6 +215,7 @@ def test_a_worker_stops_where_its_fit_is_interrupted(tmp_path):
     assert not (tmp_path / "new").exists()  # nothing was kept
 
 
+@pytest.mark.slow
 def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(views, tmp_path, monkeypatch):
     settings = {**TINY, "scaling": "standard", "cluster_range": (2, 4), "pretrain_epochs": 3, "joint_epochs": 2}
     whole = URRL(**flat(**settings)).fit(views)

@@ -44,6 +44,7 @@ def always_clear(monkeypatch):
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_clear")
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_pretraining_ends_where_clusters_are_clear(blobs, n_init):
@@ -52,6 +53,7 @@ def test_pretraining_ends_where_clusters_are_clear(blobs, n_init):
     assert model.history_["epoch"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", inf)
     model = URRL(3, **flat(pretrain_epochs=1, joint_epochs=0, **SMALL)).fit(blobs[0])
@@ -113,6 +115,7 @@ def test_merged_clusters_are_not_better():
     assert not rules.clearly_better(other, own)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_clear")
 def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
     model = URRL(3, **flat(**SMALL), scaling="standard").fit(blobs[0])
@@ -128,6 +131,7 @@ def test_clusters_that_were_taught_are_not_clear(blobs, monkeypatch):
     assert len(model.decisions_["scaling"]["evidence"]) > 1
 
 
+@pytest.mark.slow
 def test_what_was_found_before_a_joint_stage_that_ruins_it_stays(blobs, monkeypatch):
     """Only the network proposes clusters here; its joint stage moves two centres into the same group."""
     views, groups = blobs

@@ -215,7 +215,7 @@ def test_every_parameter_of_the_estimator_has_its_option():
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        (["--reduction", "none"], "none"),
+        pytest.param(["--reduction", "none"], "none", marks=pytest.mark.slow),
         (["--reduction", "rna=pca", "--reduction", "protein=none"], {"rna": "pca", "protein": "none"}),
     ],
 )

@@ -42,6 +42,7 @@ def test_the_order_of_the_samples_does_not_matter():
     assert decided(look.take(order)).chosen == decided(look).chosen == 3
 
 
+@pytest.mark.slow
 def test_views_that_are_missing_do_not_shrink_the_number():
     look, _ = a_look((30,) * 4)
     present = look.present & (torch.rand(look.present.shape, generator=torch.Generator().manual_seed(1)) < 0.6)

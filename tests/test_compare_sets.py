@@ -187,6 +187,7 @@ def test_p_values_of_both_kinds_stand_in_their_own_columns():
         assert [float(cells[6]), float(cells[7])] == pytest.approx([test.p_value, test.corrected], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_six_sets_are_the_fewest_that_can_tell():
     said = [f"With {n} data sets no p-value" in SetsComparison(made_sets(n), "own").note() for n in (5, 6)]
     assert said == [True, False]

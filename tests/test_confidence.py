@@ -34,11 +34,13 @@ def noise():
     return URRL(4, **flat(**QUICK)).fit(views), views
 
 
+@pytest.mark.slow
 def test_clear_groups_are_nearly_certain(clear):
     model, views, _ = clear
     assert model.predict_proba(views).max(axis=1).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_noise_is_hardly_more_certain_than_chance(noise):
     model, views = noise
     assert 0.25 < model.predict_proba(views).max(axis=1).mean() < 0.6  # repeated fits put 30 to 55% there

@@ -86,7 +86,10 @@ def test_a_wrong_condition_is_refused(tmp_path, line, message):
         plans.read_plan(tmp_path / "own.toml")
 
 
-@pytest.mark.parametrize("scaling", ["auto", "minmax", "standard"])
+@pytest.mark.parametrize(
+    "scaling",
+    ["minmax", pytest.param("auto", marks=pytest.mark.slow), pytest.param("standard", marks=pytest.mark.slow)],
+)
 def test_the_scaling_of_a_condition_reaches_the_training_and_is_written_down(tmp_path, monkeypatch, scaling):
     asked = []
     fit = runner.fit_models
@@ -228,6 +231,7 @@ def test_what_was_not_run_is_left_out_of_a_comparison():
         assert [table.name for table in tables.make_tables(part)] == ["decisions"]
 
 
+@pytest.mark.slow
 def test_the_figure_of_choices_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     drawn = list(figures._choices(tmp_path / "choices", choices.comparisons(SETS)))

@@ -355,6 +355,7 @@ def test_a_joint_stage_that_settled_says_when(monkeypatch):
     assert words == "6 of 16 epochs, as its clusters hardly got better"
 
 
+@pytest.mark.slow
 def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     data = make_blobs(60, 3, missing=0.3)[0]
     went_on, go_on = [], fit_module.train_jointly
@@ -459,6 +460,7 @@ def test_on_noise_trainings_do_not_agree(monkeypatch):
     assert model.trust_.level == "none"
 
 
+@pytest.mark.slow
 def test_the_verdict_compares_the_training_that_was_kept_with_all_starts(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     monkeypatch.setattr(rules, "CLEAR", inf)
@@ -544,6 +546,7 @@ def test_a_stage_that_brings_nothing_more_is_ended_without_a_warning():
     assert list(stage.seen) == [5, 6, 7, 8]  # the last ones are not looked at
 
 
+@pytest.mark.slow
 def test_only_the_scaling_that_was_chosen_is_pretrained_to_the_end(monkeypatch):
     data, runs = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0], pretrained(monkeypatch)
     monkeypatch.setattr(rules, "CLEAR", inf)

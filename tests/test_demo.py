@@ -13,7 +13,7 @@ from viewfuse import URRL, Config
 from viewfuse.datasets import load_handwritten
 
 
-@pytest.mark.usefixtures("quick_map", "few_starts")
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
 def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     views, digits = load_handwritten()

@@ -103,7 +103,7 @@ def alone(prepared):
         return train(prepared, ALONE)
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_train_the_network_that_one_alone_trains(prepared, alone, tmp_path, size):
     found = trained_by(prepared, size, tmp_path / "w")
     for own, losses in found:

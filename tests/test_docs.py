@@ -64,13 +64,13 @@ def runs(tmp_path_factory):
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
-LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks")]
+LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks", "python")]
 """Those that ask for what the reference and the other pages ask for as well, of more samples."""
 
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")
 @pytest.mark.parametrize("page", [page for page in RUN if page not in LONG], ids=short)
-@pytest.mark.usefixtures("desk", "hurry", "quick_map", "few_starts")
+@pytest.mark.usefixtures("desk", "hurry", "quick_map")
 def test_code_blocks_run(page, runs):
     Reader(page, runs).follow(exact=False)
 

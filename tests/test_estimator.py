@@ -91,6 +91,7 @@ def test_training_samples_are_placed_as_in_training_to_the_bit(data, fitted):
     assert np.array_equal(fitted.predict([view[40:50] for view in views]), fitted.labels_[40:50])
 
 
+@pytest.mark.slow
 def test_equal_training_samples_are_placed_as_in_training():
     rng = np.random.default_rng(0)
     kinds = np.eye(3)[rng.integers(3, size=40)]
@@ -182,9 +183,9 @@ def test_impute_of_one_table_gives_one_table():
         (5, {"n_clusters": 5, "batch_size": 64}),
         (1, {"n_clusters": 1}),
         (30, {"n_clusters": 1}),
-        (30, {"joint_epochs": 0}),
-        (30, {"pretrain_epochs": 0, "joint_epochs": 0}),
-        (30, {"n_neighbors": 1}),
+        pytest.param(30, {"joint_epochs": 0}, marks=pytest.mark.slow),
+        pytest.param(30, {"pretrain_epochs": 0, "joint_epochs": 0}, marks=pytest.mark.slow),
+        pytest.param(30, {"n_neighbors": 1}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
@@ -357,6 +358,7 @@ def test_pipeline_and_set_output(few):
     assert pipeline.predict(table).shape == (36,)
 
 
+@pytest.mark.slow
 def test_pipeline_grid_search_and_set_output_on_views(few):
     views = Views(dict(zip("ab", few[0], strict=True)))
     pipeline = Pipeline([("same", FunctionTransformer()), ("urrl", tiny())])
@@ -371,6 +373,7 @@ def test_pipeline_grid_search_and_set_output_on_views(few):
     assert search.predict(views).shape == (36,)
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_request(few, capsys):
     tiny(joint_epochs=1, verbose=True).fit(few[0])
     shown = capsys.readouterr()
@@ -399,6 +402,7 @@ def test_a_gpu_finds_the_same_groups_and_its_model_moves_to_the_cpu(data):
     assert (twice.labels_ == model.labels_).mean() >= 0.99
 
 
+@pytest.mark.slow
 def test_one_of_several_trainings_is_kept(few):
     model = tiny(joint_epochs=1, n_init=3, scaling="minmax").fit(few[0])
     assert len(model.objectives_) == 3

@@ -191,13 +191,24 @@ def watched_fit(monkeypatch):
     return fit
 
 
+def apart_of(points, members):
+    """The share of a cluster's neighbours, up to ten, that are in it, beyond chance."""
+    shares, chance = [], members.mean()
+    for i in np.flatnonzero(members):
+        far = np.linalg.norm(points - points[i], axis=1)
+        far[i] = np.inf
+        shares.append(members[np.argsort(far)[: min(10, max(members.sum() - 1, 1))]].mean())
+    return max((np.mean(shares) - chance) / (1 - chance), 0) if shares else 0.0
+
+
 def check_verdict(model, run, others):
     """What is found again by the other trainings, and the weight of the training that was kept."""
     hits = np.mean([matched(model.labels_, other) for other in others], axis=0)
     wanted = [(hits[model.labels_ == c].mean() if (model.labels_ == c).any() else 0) for c in range(3)]
     chance = [(model.labels_ == c).mean() for c in range(3)]
     expected = [(one - own) / (1 - own) for one, own in zip(wanted, chance, strict=True)]
-    assert model._model.calibration.again == pytest.approx(expected)
+    apart = [apart_of(model.embedding_.astype(float), model.labels_ == c) for c in range(3)]
+    assert model._model.calibration.again == pytest.approx(np.multiply(expected, apart))
     assert model.decisions_["joint_stage"]["evidence"]["clustering_weight"] == run.numbers["clustering_weight"]
 
 

@@ -397,6 +397,7 @@ def test_chunks_take_what_the_whole_file_takes(tmp_path):
     assert sum(map(len, read_chunks(tmp_path / "a.csv", 200))) == len(read_views(tmp_path / "a.csv"))
 
 
+@pytest.mark.slow
 def test_many_columns_take_no_long(tmp_path):
     names = [f"cg{i}" for i in range(60_000)]
     (tmp_path / "a.csv").write_text("id," + ",".join(names) + "\np0," + ",".join(["1"] * len(names)) + "\n")

@@ -25,9 +25,9 @@ MODELS = {
 @pytest.mark.parametrize(
     ("name", "off"),
     [
-        ("URRL", torch.no_grad),
-        ("URRL that chooses k", torch.inference_mode),
-        ("completer", torch.inference_mode),
+        ("URRL", torch.inference_mode),
+        pytest.param("URRL that chooses k", torch.no_grad, marks=pytest.mark.slow),
+        pytest.param("completer", torch.inference_mode, marks=pytest.mark.slow),
         pytest.param("dsimvc", torch.no_grad, marks=pytest.mark.slow),
     ],
 )

@@ -238,6 +238,7 @@ def test_fit_predict_takes_hints_too():
     assert "hints" in model.decisions_
 
 
+@pytest.mark.slow
 def test_a_class_without_a_name_has_a_cluster_beside_the_known_ones():
     truth, views = groups()
     y = partly(truth)
@@ -259,6 +260,7 @@ def test_a_checkpoint_is_resumed_and_that_of_other_hints_is_refused(tmp_path):
         fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_the_command_line_reads_hints(tmp_path):
     truth, views = groups()
     ids = [f"s{i}" for i in range(len(truth))]

@@ -35,10 +35,16 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.ImportFrom | ast.ClassDef]:
+    """All imports and classes of a file: most of the time of these tests was spent on looking for them again."""
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, (ast.ImportFrom, ast.ClassDef))]
+
+
 def imported_rooms(path: Path) -> set[str]:
     """Rooms of the project that a file imports from; that of the estimator, where it asks for URRL."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "viewfuse":
             inside = node.module.split(".")[1:]
             names = inside[:1] or ["methods" if alias.name in ("URRL", "load") else alias.name for alias in node.names]
@@ -74,7 +80,7 @@ def test_no_modules_import_each_other_in_a_circle():
     names = {module_name(path).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")}
     asks: dict[str, set[str]] = {}
     for name, path in names.items():
-        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        found = [node for node in nodes(path) if isinstance(node, ast.ImportFrom)]
         inner = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
         asks[name] = ((inner | {str(node.module) for node in found}) & names.keys()) - {name, "viewfuse"}
     while free := [name for name, others in asks.items() if not others & asks.keys()]:
@@ -151,7 +157,7 @@ def test_examples_of_docstrings_run(path, monkeypatch):
 
 def test_no_two_classes_have_one_name():
     names = Counter(
-        node.name for path in SOURCE.rglob("*.py") for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)
+        node.name for path in SOURCE.rglob("*.py") for node in nodes(path) if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} == set()
 

@@ -105,6 +105,7 @@ def test_a_view_without_donors_is_filled_with_the_mean():
 # --- the whole
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_way_fills_every_view_for_every_seed(tiny, tmp_path):
     said = []

@@ -101,8 +101,8 @@ def test_a_table_on_disk_travels_though_it_is_forgotten_there(tmp_path, monkeypa
     ("number", "words"),
     [
         (signal.SIGSEGV, r"is no readable \.npz file \(it made the library .* crash, SIGSEGV\); write it again"),
-        (signal.SIGABRT, "crash, SIGABRT"),
-        (signal.SIGKILL, "crash, SIGKILL"),
+        pytest.param(signal.SIGABRT, "crash, SIGABRT", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, "crash, SIGKILL", marks=pytest.mark.slow),
         (signal.SIGXCPU, r"was not read in 2 s of computing.* or if it is in order, trusted=True"),
         (signal.SIGALRM, "was not read in 2 s"),
         (None, "crash, without a signal"),

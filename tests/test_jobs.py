@@ -89,17 +89,29 @@ def test_a_job_has_its_own_number_of_threads_wherever_it_runs(n_jobs, threads):
     assert run_jobs(known.threads, [()], threads=None) == [before]
 
 
-@BOTH
-def test_the_error_of_the_first_job_that_fails_is_raised(n_jobs):
+THREADS = pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+"""What ends workers is tried in threads: processes take seconds to be started again."""
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+@THREADS
+def test_the_error_of_the_first_job_that_fails_is_raised(n_jobs, backend):
     done = []
-    with pytest.raises(ZeroDivisionError, match=r"^no root of -1(\n|$)") as raised:
+    with (
+        joblib.parallel_config(backend, n_jobs=n_jobs),
+        pytest.raises(ZeroDivisionError, match=r"^no root of -1(\n|$)") as raised,
+    ):
         run_jobs(
-            known.root, [(4,), (-1,), (-2,), (9,)], n_jobs, done=lambda place, result: done.append((place, result))
+            known.root,
+            [(4,), (-1,), (-2,), (9,)],
+            threads=None,  # threads of one process that limit theirs take turns
+            done=lambda place, result: done.append((place, result)),
         )
     assert (0, 2.0) in done
     notes = getattr(raised.value, "__notes__", [])  # what is raised elsewhere says where it happened
     assert [("in a worker:" in note, "job_functions.py" in note) for note in notes] == [(True, True)] * (n_jobs == 2)
-    assert run_jobs(known.root, [(4,)] * 2, n_jobs) == [2.0, 2.0]  # others take the place of workers that were ended
+    with joblib.parallel_config(backend, n_jobs=n_jobs):  # others take the place of workers that were ended
+        assert run_jobs(known.root, [(4,)] * 2) == [2.0, 2.0]
 
 
 @BOTH
@@ -111,7 +123,6 @@ def test_warnings_of_jobs_reach_the_user(n_jobs):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_job_that_ends_its_process_is_not_called_lack_of_memory(n_jobs):
-    """In threads, as the next one: workers that are ended by an error take seconds to be started again."""
     message = r"a job called sys\.exit\(3\) before it was done"
     with pytest.raises(WorkerLost, match=message), joblib.parallel_config("threading"):
         run_jobs(known.ended, [(3,), (4,)], n_jobs)
@@ -231,17 +242,26 @@ def whole(views):
     return URRL(3, **flat(**TWICE)).fit(views)
 
 
-def test_a_fit_is_the_same_for_every_number_of_jobs(views, whole, monkeypatch):
+@pytest.fixture(params=["ray", pytest.param("local", marks=pytest.mark.slow)])
+def workers(request, monkeypatch):
+    """Settings of a call whose jobs go to workers, which get copies: threads, or processes, which start slowly."""
+    fake_ray.put(monkeypatch)
+    with on_engine(request.param, None, "cpu"):
+        yield {} if request.param == "ray" else {"n_jobs": 2}
+
+
+def test_a_fit_is_the_same_for_every_number_of_jobs(views, whole, monkeypatch, workers):
     heard = []
     monkeypatch.setattr(Progress, "advance", lambda self, loss: heard.append(loss) or count(self))
-    assert same(URRL(3, **flat(**TWICE), n_jobs=2).fit(views), whole)
-    assert len(heard) == 2 * (4 + 3)
+    assert same(URRL(3, **flat(**TWICE), **workers).fit(views), whole)
+    assert len(heard) == 2 * (4 + 3) * (1 if workers else 2)  # threads are heard, too
 
 
 def count(progress):
     progress.epochs += 1
 
 
+@pytest.mark.slow
 def test_all_scalings_are_tried_side_by_side_with_the_same_result(views):
     rng = np.random.default_rng(0)
     noise = [view[:30] + 9 * rng.normal(size=view[:30].shape) for view in views]
@@ -314,11 +334,12 @@ def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_a_comparison_is_the_same_with_workers(views):
+def test_a_comparison_is_the_same_with_workers(views, workers):
     asked = {"n_clusters": 3, "rates": (0, 0.5), "seeds": 2, "device": "cpu"}
     lines = []
-    side_by_side = viewfuse.compare(views, ("kmeans-mean", "kmeans-knn"), **asked, n_jobs=2, log=lines.append)
-    one_by_one = viewfuse.compare(views, ("kmeans-mean", "kmeans-knn"), **asked)
+    side_by_side = viewfuse.compare(views, ("kmeans-mean", "kmeans-knn"), **asked, **workers, log=lines.append)
+    with joblib.parallel_config("sequential"):
+        one_by_one = viewfuse.compare(views, ("kmeans-mean", "kmeans-knn"), **asked)
     assert len(lines) == 8
     for run, other in zip(side_by_side.runs, one_by_one.runs, strict=True):
         assert (run.method, run.missing_rate, run.seed) == (other.method, other.missing_rate, other.seed)
@@ -423,9 +444,10 @@ def test_a_lost_job_is_tried_three_times_in_all():
 # --- what ends the workers, so that others would have to be started
 
 
-def test_after_an_interruption_the_jobs_beside_it_end_and_no_other_begins(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_jobs(known.interrupted, [(tmp_path, place) for place in range(9)], 2)
+@THREADS
+def test_after_an_interruption_the_jobs_beside_it_end_and_no_other_begins(tmp_path, backend):
+    with joblib.parallel_config(backend, n_jobs=2), pytest.raises(KeyboardInterrupt):
+        run_jobs(known.interrupted, [(tmp_path, place) for place in range(9)], threads=None)
     ended = {path.name for path in tmp_path.iterdir()}
     assert "1" in ended
     assert "8" not in ended

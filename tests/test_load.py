@@ -62,6 +62,7 @@ def test_thirty_fits_and_ten_thousand_predictions_keep_memory_flat(views, fitted
     assert abs(by_predictions) <= 0.02
 
 
+@pytest.mark.slow
 def test_eight_threads_predict_what_one_does(views, fitted):
     alone = fitted.predict_proba(views)
     with ThreadPoolExecutor(8) as pool:

@@ -74,7 +74,7 @@ def drawn(tmp_path, monkeypatch):
     return draw
 
 
-@pytest.mark.parametrize(("columns", "width"), [(0, 17), (1, 3.5), (2, 7.2)])
+@pytest.mark.parametrize(("columns", "width"), [(0, 17), (1, 3.5), pytest.param(2, 7.2, marks=pytest.mark.slow)])
 def test_maps_have_the_width_that_was_asked_for(drawn, columns, width):
     ((_, _, panel), _) = drawn([0] * 9 + [1] * 11, MASK, ["a", "b", "c"], style=PictureStyle(("png", "svg"), columns))
     assert panel.figure.get_figwidth() == width
@@ -139,6 +139,7 @@ def test_of_many_patterns_the_rest_is_one_and_sizes_count_every_sample(drawn, mo
     assert sum(int(line.split("n=")[1][:-1]) for line in patterns) == 120
 
 
+@pytest.mark.slow
 def test_more_clusters_than_a_legend_holds(drawn):
     labels = np.concatenate([np.arange(70), np.arange(60)])
     ((words, clusters, panel),) = drawn(labels, np.ones((130, 1), dtype=bool), ["a"])

@@ -153,7 +153,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("case", [c if c == "all at once" else pytest.param(c, marks=pytest.mark.slow) for c in TAKEN])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "completer" else n for n in NAMES])
 def test_odd_numbers_are_taken(name, case):
     views = TAKEN[case]()
     model = small(name).fit(views)
@@ -173,7 +173,7 @@ def test_any_number_of_clusters_that_samples_allow(gappy, name, k):
     assert set(small(name, k).fit(gappy).labels_) <= set(range(k))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_large_offsets_change_no_cluster(name):
     near = [view.astype(np.float64) for view in whole()]
     plain, far = (small(name).fit([view + offset for view in near]) for offset in (0.0, 1e9))

@@ -24,6 +24,10 @@ def blobs():
     return make_blobs(45, 3, widths=(5, 4))[0]
 
 
+FEW = ("dcp", "sure", "dsimvc", "kmeans-knn", "nemo", "pimvc")
+"""Others have no kind of parameter that these lack."""
+
+
 def as_numpy(value):
     """The narrowest number of numpy that holds it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -31,7 +35,7 @@ def as_numpy(value):
     return np.min_scalar_type(value).type(value) if isinstance(value, int) else np.float32(value)
 
 
-@pytest.mark.parametrize("name", BRIEF)
+@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in BRIEF])
 def test_numbers_of_numpy_are_numbers(name, blobs, tmp_path):
     """They give what plain ones give, also in a saved model, and stay the objects that were given."""
     plain, odd = (brief(name, n_neighbors=3) if name == "pimvc" else brief(name) for _ in range(2))
@@ -104,7 +108,13 @@ def test_pairs_that_do_not_fit_into_memory_are_refused(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("completer", {}), ("completer", {"prediction_start": 0}), ("sure", {}), ("cpspan", {}), ("recformer", {})],
+    [
+        ("completer", {}),
+        ("sure", {}),
+        pytest.param("completer", {"prediction_start": 0}, marks=pytest.mark.slow),
+        pytest.param("cpspan", {}, marks=pytest.mark.slow),
+        pytest.param("recformer", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_learning_rate_of_zero_teaches_nothing(blobs, name, params):
     rates = [one.name for one in fields(brief(name)) if one.name.endswith("rate")]

@@ -24,7 +24,7 @@ def views():
 
 
 @pytest.fixture(scope="module")
-def model(views, few_starts):
+def model(views):
     return URRL(2, **SMALL, fill="error", random_state=0).fit(views)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -118,6 +119,7 @@ def test_decoder_has_four_layers_per_view():
         assert rebuilt.detach().numpy() == pytest.approx(reference.fully_connected(decoder, z))
 
 
+@hypothesis.settings(max_examples=10)
 @given(incomplete_data(max_rows=8), st.sampled_from([-0.5, -10.0, -np.inf]))
 def test_training_mode_company_and_order_change_nothing(data, gamma):
     values, mask, rng = data
@@ -133,6 +135,7 @@ def test_training_mode_company_and_order_change_nothing(data, gamma):
     assert (together[order] - shuffled).abs().max() <= 1e-6
 
 
+@hypothesis.settings(max_examples=10)
 @given(incomplete_data())
 def test_the_order_of_views_changes_nothing_in_the_network(data):
     values, mask, rng = data

@@ -57,6 +57,7 @@ def is_much_better(name, other, own):
     return fewer > exp(0.3) or more > exp(0.05) or (fewer_samples > exp(0.1) and more > exp(-0.05))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effort", ["quick", "auto"])
 def test_nothing_much_better_is_given_up(monkeypatch, effort):
     """The joint stage loses at most 0.05 of its start's score; no other partition that can be learned is better."""

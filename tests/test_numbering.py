@@ -183,6 +183,7 @@ def test_only_fitted_models_lend_their_numbers(first):
         URRL(4, **flat(**QUICK)).fit(first[0], like="run")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_map")
 def test_the_command_line_keeps_numbers_too(first, tmp_path):
     views, kind, model = first

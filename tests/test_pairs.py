@@ -181,6 +181,7 @@ def fitted(views, **known):
     return URRL(3, **flat(**TINY, checkpoint=checkpoint), random_state=0).fit(views, **known)
 
 
+@pytest.mark.slow
 def test_without_pairs_a_fit_stays_as_it_is_to_the_bit():
     _, views = groups()
     plain, same = fitted(views), fitted(views, must_link=[], cannot_link=[(1, 2)][:0])
@@ -266,6 +267,7 @@ def test_the_command_line_reads_pairs_and_weights(tmp_path):
     assert found["weights"]["evidence"]["samples"]["s1"] == pytest.approx(4 / 3)
 
 
+@pytest.mark.slow
 def test_pairs_and_weights_still_count_in_an_update():
     truth, views = groups()
     tables = {name: pd.DataFrame(table, [f"s{i}" for i in range(len(truth))]) for name, table in views.items()}

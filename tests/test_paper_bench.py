@@ -54,7 +54,7 @@ def coarsely(figure, save, path, **options):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory, few_starts):
+def start(tmp_path_factory):
     """Starts the tiny plan, two trainings side by side as on a GPU, and gives the folder of its runs."""
     root = tmp_path_factory.mktemp("bench")
     write_tiny_plan(root, PLAN)
@@ -272,6 +272,7 @@ def test_results_of_other_runs_do_not_stand_in_for_one_that_diverges(start, copi
     assert {one.method for one in read_records(start(copied))} == {"kmeans-mean"}
 
 
+@pytest.mark.slow
 def test_runs_that_were_scored_with_other_labels_are_done_again(start, copied, monkeypatch):
     load = runner.load
 

@@ -36,6 +36,7 @@ def test_every_set_of_views_but_the_empty_one_is_a_pattern_once():
     assert (False,) * 4 not in found
 
 
+@pytest.mark.slow
 def test_clear_clusters_are_placed_under_every_pattern(tiny, tmp_path):
     found = patterns.bench_patterns(tmp_path, device="cpu", seeds=1, data=["tcga_brca150"], log=len, effort="quick")
     assert len(found) == 2 * 3 * 7

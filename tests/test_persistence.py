@@ -395,6 +395,7 @@ def save_for_ever(models, target):
         os._exit(1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_kills_while_saving(tmp_path, model, other):
     assert kill_while_saving(tmp_path, [model, other], 3) == (3, 2)  # what the kills left behind is swept

@@ -22,6 +22,7 @@ def terminal(monkeypatch, capsys):
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True)
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_one_bar_with_all_epochs_of_the_fit(terminal, capsys):
     URRL(2, **flat(pretrain_epochs=3, joint_epochs=2, **TINY), effort="quick").fit(make_blobs(40, 2)[0])
     shown = capsys.readouterr().err

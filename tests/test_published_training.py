@@ -62,7 +62,9 @@ def check_parts(network, parts):
             np.testing.assert_allclose(own.weight.detach(), theirs.weight.detach(), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "mask"), [("completer", MASK), ("dcp", MASK), ("dcp", MASK[:, :2])])
+@pytest.mark.parametrize(
+    ("name", "mask"), [("completer", MASK), ("dcp", MASK), pytest.param("dcp", MASK[:, :2], marks=pytest.mark.slow)]
+)
 def test_completer_and_dcp(steps, name, mask):
     samples = sets(mask)
     method, networks = two_networks(name, samples, epochs=3, prediction_start=1, learning_rate=1e-3, **MLP)
@@ -86,7 +88,7 @@ def test_dcp_of_four_views(steps):
         check_parts(network, parts)
 
 
-@pytest.mark.parametrize("rate", [1e-3, 0.3])
+@pytest.mark.parametrize("rate", [pytest.param(1e-3, marks=pytest.mark.slow), 0.3])
 def test_sure(steps, rate):
     samples = sets()
     method, networks = two_networks(
@@ -144,7 +146,11 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = ("two views", "everybody complete")
+"""Golden numbers are of such sets."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in KINDS])
 def test_dsimvc(steps, monkeypatch, kind):
     samples, starts, draw = sets(KINDS[kind]), ([], []), dsimvc.start_weights
 

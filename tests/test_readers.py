@@ -44,6 +44,7 @@ def test_numbered_views_come_in_their_order_and_alone(tmp_path):
     assert read_views(tmp_path / "data.npz").names == ("view_0", "view_2", "view_10")
 
 
+@pytest.mark.slow
 def test_npz_of_the_shared_sets(shared_data):
     for path in sorted(shared_data.glob("*.npz")):
         if "masks" not in path.name:

@@ -37,6 +37,7 @@ def fitted():
     return URRL(3, random_state=0, scaling="mixed", **QUICK).fit(views), views
 
 
+@pytest.mark.slow
 def test_the_network_sees_few_columns_and_finds_the_groups(fitted):
     model, _ = fitted
     assert [view.shape[1] for view in model._model.stored.values] == [10, 6]
@@ -157,6 +158,7 @@ def test_columns_of_one_unit_are_divided_by_one_number(kind):
         assert whole.apply(views).arrays[0].var(axis=0).mean() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_texts_are_trained_with_one_scaling():
     rng = np.random.default_rng(0)
     topics = np.arange(60) % 2

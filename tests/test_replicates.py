@@ -77,7 +77,7 @@ def assert_same(runs, others, tolerance):
         assert torch.allclose(embed_stored(run).cpu(), embed_stored(other).cpu(), atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shared):
     settings = Config(**SMALL | {"pretrain_epochs": 1, "joint_epochs": 1}, n_clusters=3)
     sets = [stored_blobs(settings, n=40)] * 3 if shared else masked_sets(settings)

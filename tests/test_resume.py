@@ -69,7 +69,7 @@ def interrupted(files, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick_map")
-@pytest.mark.parametrize("option", ["--resume", "--out"])
+@pytest.mark.parametrize("option", ["--resume", pytest.param("--out", marks=pytest.mark.slow)])
 def test_an_interrupted_run_goes_on_and_leaves_no_checkpoint(files, interrupted, whole, option):
     resumed, (folder, said) = fit(files, option, interrupted), whole
     assert resumed.exit_code == said.exit_code == 0, resumed.output

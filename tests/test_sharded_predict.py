@@ -257,7 +257,14 @@ def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monk
     assert "--engine ray needs the package ray, which is not installed; pip install ray" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("--jobs", "2"), ("--engine", "ray"), ("--engine", "ray", "--jobs", "2")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--jobs", "2"),
+        pytest.param(("--engine", "ray"), marks=pytest.mark.slow),
+        pytest.param(("--engine", "ray", "--jobs", "2"), marks=pytest.mark.slow),
+    ],
+)
 def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monkeypatch, words):
     ray = fake_ray.put(monkeypatch)
     here = json.loads(many(model, shards, tmp_path / "here").stdout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from test_methods import BRIEF
 from viewfuse import URRL, Config
@@ -27,7 +27,6 @@ def small(names):
 
 
 pytestmark = [
-    pytest.mark.usefixtures("few_starts"),
     pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning"),
     pytest.mark.filterwarnings("ignore:the hints name:viewfuse.SuspiciousDataWarning"),  # all of y, and one cluster
     pytest.mark.filterwarnings("ignore:y has the label of every sample:viewfuse.SuspiciousDataWarning"),
@@ -36,14 +35,33 @@ pytestmark = [
 ]
 
 
-@parametrize_with_checks(
-    [
-        URRL(8, config=Config(pretrain_epochs=0, joint_epochs=0, hidden_dim=8, embedding_dim=8), scaling="standard"),
-        *small(QUICK),
-    ],
-    expected_failed_checks=lambda estimator: NOT_EQUAL if isinstance(estimator, URRL) else {},
-)
+OURS = URRL(8, config=Config(pretrain_epochs=0, joint_epochs=0, hidden_dim=8, embedding_dim=8), scaling="standard")
+LONG = (
+    "data_not_an_array", "estimators_dtypes", "subset_invariance", "pipeline_consistency", "fit_idempotent",
+    "score_takes_y", "dtype_object", "order_invariance", "preserve_dtypes", "weights_pandas", "weights_list",
+    "weights_not", "weight_equivalence",
+)  # fmt: skip
+"""Checks that fit again and again, of what test_estimator, test_views, test_small_passes and test_weights test, too."""
+
+
+def checks(estimator):
+    """All checks of scikit-learn; those that take long, and those on arrays in files, are slow tests."""
+    for one, check in estimator_checks_generator(estimator):
+        name = check.func.__name__
+        marks = (
+            [pytest.mark.slow] if any(word in name for word in LONG) or check.keywords.get("readonly_memmap") else []
+        )
+        marks += [pytest.mark.xfail(reason=NOT_EQUAL[name])] if name in NOT_EQUAL else []
+        yield pytest.param(one, check, marks=marks, id=f"{type(one).__name__}-{name}{check.keywords or ''}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(checks(OURS)))
 def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks(small(QUICK))
+def test_scikit_learn_accepts_one_without_a_network(estimator, check):
     check(estimator)
 
 

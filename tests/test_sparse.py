@@ -309,19 +309,23 @@ def wide():
     return sparse.coo_array((rng.normal(size=100_000), places), shape=(4_000, 10_000))
 
 
-def test_wide_views_are_never_made_dense(wide, monkeypatch):
+@pytest.mark.parametrize(
+    "way", ["chunk", pytest.param("array", marks=pytest.mark.slow), pytest.param("file", marks=pytest.mark.slow)]
+)
+def test_wide_views_are_never_made_dense(wide, monkeypatch, way):
     monkeypatch.setattr(memory, "available", lambda: 40_000_000)
     ids = [f"cell {i}" for i in range(4_000)]
     source = FileSource([FileView("wide.h5mu", "rna", wide.tocsr(), range(10_000), ids[::-1])], order=ids)
     tracemalloc.start()
     try:
-        for views in (Views([wide]), source.read(), next(source.chunks(3_600))):
-            assert sparse.issparse(views.arrays[0])
-            assert len(data_warnings(views)) <= 1
-            assert describe(views)["views"][0]["high"] == views.arrays[0].max()
-            name, columns = views.names[0], views.columns[0]
-            both = views[::2].conform([name, "other"], [columns, range(100_000)], by_name=True)
-            assert both.widths == (10_000, 100_000)
+        ways = {"array": lambda: Views([wide]), "file": source.read, "chunk": lambda: next(source.chunks(3_600))}
+        views = ways[way]()
+        assert sparse.issparse(views.arrays[0])
+        assert len(data_warnings(views)) <= 1
+        assert describe(views)["views"][0]["high"] == views.arrays[0].max()
+        name, columns = views.names[0], views.columns[0]
+        both = views[::2].conform([name, "other"], [columns, range(100_000)], by_name=True)
+        assert both.widths == (10_000, 100_000)
         assert tracemalloc.get_traced_memory()[1] < 40_000_000
     finally:
         tracemalloc.stop()
@@ -360,6 +364,7 @@ def test_the_bytes_of_sparse_files_are_counted(wide, monkeypatch):
         source.read()
 
 
+@pytest.mark.slow
 def test_what_needs_tables_gets_them():
     rng = np.random.default_rng(0)
     group = np.repeat([0.0, 4.0], 30)[:, None]

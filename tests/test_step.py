@@ -114,7 +114,7 @@ def test_steps_of_one_network_are_written_out(joint, threads, set_threads):
 def test_steps_in_two_threads_are_the_same_to_the_bit_in_every_run(augmentation, set_threads):
     set_threads(2)
     config, weights = replace(CONFIG, augmentation=augmentation), []
-    for _ in range(3):
+    for _ in range(2):
         run = run_of(1, 0, config)
         assert len(list(epochs_of([run], joint=True))) == 2
         weights.append(weights_of(run.network))

@@ -93,6 +93,7 @@ def test_noise_is_not_trusted_and_the_reason_is_said():
     assert (both.level, [one["name"] for one in both.reasons]) == ("none", ["continuum"])
 
 
+@pytest.mark.slow
 def test_a_fit_of_noise_says_none_and_one_of_groups_does_not():
     small = flat(embedding_dim=8, hidden_dim=16, pretrain_epochs=8, joint_epochs=2, scaling="standard")
     rng = np.random.default_rng(3)

@@ -95,6 +95,7 @@ def test_any_data_can_be_looked_at(seed, n):
     assert all(isinstance(line, str) for line in data_warnings(views))
 
 
+@pytest.mark.slow
 def test_a_fit_warns_and_goes_on():
     data = tables()
     data["protein"][:] = 1.0

@@ -91,7 +91,11 @@ def written(folder, views, model):
     return read_run(folder)
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = ("cigars", "clear", "joined")
+"""Those in which nothing is the matter."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in CASES])
 def test_no_sentence_of_a_fit_contradicts_another(case, tmp_path):
     make, settings, matter = CASES[case]
     views = Views(make())

@@ -128,6 +128,7 @@ def test_without_augmentation_there_is_no_robustness_loss_and_one_branch():
     assert torch.equal(terms, losses_of(run, torch.arange(9), seed=5))
 
 
+@pytest.mark.slow
 def test_history_has_a_row_per_epoch_and_the_loss_falls():
     settings = Config(**{**SMALL, "pretrain_epochs": 12, "joint_epochs": 3}, n_clusters=3, learning_rate=3e-3)
     history = train(stored_blobs(settings), settings, 0).history
@@ -283,12 +284,14 @@ def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
     "switches",
     [
         {"knn_imputation": False},
-        {"augmentation": False},
-        {"distance_code": False, "three_level_mask": False},
         {"clustering_module": False},
-        {"neighbor_output": "mean", "view_output": "concat"},
         {"n_neighbors": 80},
-        {"donor_depth": 1},
+        pytest.param(
+            {"augmentation": False}, marks=pytest.mark.slow
+        ),  # these are written out in test_step and test_network
+        pytest.param({"distance_code": False, "three_level_mask": False}, marks=pytest.mark.slow),
+        pytest.param({"neighbor_output": "mean", "view_output": "concat"}, marks=pytest.mark.slow),
+        pytest.param({"donor_depth": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_every_ablation_trains(switches):
@@ -349,10 +352,11 @@ def test_the_drawn_starts_hang_on_the_seed(monkeypatch):
     assert not torch.equal(drawn[0], drawn[1])
 
 
+@pytest.mark.slow
 def test_a_cpu_records_no_steps(monkeypatch):
     made = []
     monkeypatch.setattr(engine, "GraphedStep", lambda step, device: made.append(device) or step)
-    settings = Config(**SMALL)
+    settings = Config(**SMALL | {"pretrain_epochs": 1, "joint_epochs": 1})
     train(stored_blobs(settings, n=20), settings, 0)
     train_replicates([stored_blobs(settings, n=20)] * 2, settings, [0, 1])
     assert made == []

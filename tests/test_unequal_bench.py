@@ -109,6 +109,7 @@ method = "kmeans-knn"
 """
 
 
+@pytest.mark.slow
 def test_parts_that_are_run_apart_are_the_whole(tmp_path, monkeypatch):
     monkeypatch.setitem(CATALOGUE, "tiny", TINY)
     write_tiny_plan(tmp_path, PARTS)

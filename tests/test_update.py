@@ -148,6 +148,7 @@ def test_new_kinds_get_new_numbers(fitted):
     assert {members(labels, new, kind)[0] for kind in range(3)} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_kind_that_comes_in_small_portions_is_found_when_there_are_enough(fitted, tmp_path):
     first = fitted.update(drawn([0, 1, 2, 0, 1] + [3] * 5, 1, 150))
     assert (first.founded, fitted.n_clusters_) == ([], 3)
@@ -163,7 +164,7 @@ def test_a_kind_that_comes_in_small_portions_is_found_when_there_are_enough(fitt
 
 
 def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
-    """Of a model whose three clusters have the numbers 0, 2 and 3; a new one is learned for a quarter of the epochs."""
+    """Of a model whose three clusters have the numbers 0, 2 and 3; a new one is learned in up to four rounds."""
     epochs, train = [], updating._train
     monkeypatch.setattr(updating, "_train", lambda *job: epochs.append(job[2]) or train(*job))
     embedding = torch.from_numpy(fitted.embedding_)
@@ -172,7 +173,8 @@ def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
     fitted._take_over(found.model, embedding, found.history, found.objectives, found.decisions)
     assert (set(fitted.labels_.tolist()), fitted.n_clusters_) == ({0, 2, 3}, 4)
     made = fitted.update(drawn([0, 1] * 5 + [3] * 20, 1, 150))
-    assert epochs == [40 / 8, 40 / 4]
+    assert (epochs[0], set(epochs[1:])) == (5, {10})
+    assert 2 <= len(epochs) <= 5
     assert made.empty == [1]
     assert "cluster 1 is empty" in words(made)
     assert (fitted.labels_[-20:] == 4).mean() >= 0.8

@@ -1,26 +1,25 @@
-"""The parts of an update one by one: who is known, what is trained on, which kinds are new, what is taken back."""
+"""The parts of an update one by one: who is known, what is trained on, what is taken back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
 from viewfuse.data.known.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
-from viewfuse.methods import choosing_k, updating
-from viewfuse.methods.choosing_k import NewKind, _Branch, _Tested
-from viewfuse.methods.updating import Enlarged
+from viewfuse.methods import enlarging, updating
+from viewfuse.methods.choosing_k import NewKind
+from viewfuse.methods.enlarging import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.samples import Samples, index_rows
 from viewfuse.selection.rules import clustering_weight
 
 
@@ -61,9 +60,18 @@ def test_samples_that_wait_are_compared_with_those_that_do_not():
         stored=samples_of([10.0, 20, 30]), unseen=np.array([[1.0], [2], [3]]),
         thinned=lambda rows: asked.append(rows.tolist()) or known,
     )  # fmt: skip
-    found = updating._novel(model, samples_of([40.0, 50]), np.array([[4.0], [5]]), np.array([False, True, True]))
+    found = enlarging._novel(model, samples_of([40.0, 50]), np.array([[4.0], [5]]), np.array([False, True, True]))
     assert asked == [[0], ([20, 30, 40, 50], [2, 3, 4, 5])]
     assert found.tolist() == [False, True, False, False, True]
+
+
+def test_old_samples_keep_their_neighbours_and_equal_ones_have_the_same():
+    """The third sample is new, the fourth is the first one again, the fifth the third."""
+    stored = replace(samples_of([1.0, 2, 3, 1, 3]), neighbor_ids=torch.arange(10, 15).reshape(5, 1, 1))
+    model = SimpleNamespace(stored=replace(samples_of([1.0, 2]), neighbor_ids=torch.tensor([[[1]], [[0]]])))
+    found = enlarging._with_former_neighbors(stored, index_rows(stored.values, stored.present), model)
+    assert found.neighbor_ids.ravel().tolist() == [1, 0, 12, 1, 12]
+    assert found.values is stored.values
 
 
 @pytest.mark.parametrize(("n_old", "n_new", "kept"), [(10_000, 600, 2_400), (10_000, 100, 2_000), (50, 30, 50)])
@@ -115,6 +123,30 @@ class Network(Module):
         self.centers, self.weight = Parameter(torch.arange(6.0).reshape(3, 2)), Parameter(torch.ones(1))
 
 
+@pytest.mark.parametrize(
+    ("left_at", "taken"),
+    [({}, 1.0), ({1.0: 2}, 0.75), ({1.0: 1}, 1.0), ({1.0: 9, 0.75: 9, 0.5: 2}, 0.25),
+     ({1.0: 9, 0.75: 4, 0.5: 3, 0.25: 3, 0.0: 5}, 0.5)],
+)  # fmt: skip
+def test_a_training_counts_as_far_as_known_samples_stay(monkeypatch, left_at, taken):
+    """Of 200 known samples one may leave its cluster; by how much of the training counts, so many do."""
+    known = np.array([0, 1, 2, 1] * 50 + [-1] * 30)
+    run = SimpleNamespace(network=Network(), method=None)
+    before = {name: own.clone() for name, own in run.network.state_dict().items()}
+    run.network.weight.data += 4
+    run.network.centers.data -= 8
+
+    def found(*given):
+        step = (run.network.weight.item() - 1) / 4
+        return torch.from_numpy(np.where(np.arange(230) < left_at.get(step, 0), 9, known))
+
+    monkeypatch.setattr(updating, "embed_stored", lambda run: None)
+    monkeypatch.setattr(updating, "clusters", found)
+    updating._hold_back(run, before, known)
+    assert run.network.weight.item() == 1 + 4 * taken
+    assert torch.equal(run.network.centers.detach(), before["centers"] - 8 * taken)
+
+
 @pytest.mark.parametrize(("right", "stays"), [(19, True), (18, False)])
 def test_new_clusters_are_taken_back_where_known_samples_leave_theirs(monkeypatch, right, stays):
     """Of twenty samples whose clusters are known, two of them of the new kind, so many are in these afterwards."""
@@ -146,6 +178,26 @@ def test_new_clusters_are_taken_back_where_known_samples_leave_theirs(monkeypatc
         assert (run.network.weight.item(), run.history) == (1, {"loss": [1]})
 
 
+@pytest.mark.parametrize(("learned_after", "rounds"), [(1, 1), (3, 3), (9, 4)])
+def test_new_clusters_are_trained_until_their_samples_are_in_them(monkeypatch, learned_after, rounds):
+    """Two kinds of 20 and 30 samples: one sample in twenty may be elsewhere, two of twenty may not."""
+    labels, trained = np.repeat([0, 1, 2], [400, 400, 50]), []
+    known = np.repeat([0, 1, 3, 4], [400, 400, 20, 30])
+
+    def found(*given):
+        elsewhere = [800, 820] if len(trained) >= learned_after else [800, 801, 820]
+        return torch.from_numpy(np.where(np.isin(np.arange(850), elsewhere), 0, known))
+
+    monkeypatch.setattr(updating, "_train", lambda run, *more: trained.append(more[1]))
+    monkeypatch.setattr(updating, "embed_stored", lambda run: torch.zeros(850, 2))
+    monkeypatch.setattr(updating, "centers_of", lambda embedding, labels, count: torch.full((count, 2), 7.0))
+    monkeypatch.setattr(updating, "clusters", found)
+    run = SimpleNamespace(network=Network(), method=URRLMethod(Config(n_clusters=3)), history={})
+    kinds = [NewKind(np.arange(800, 820), {}), NewKind(np.arange(820, 850), {})]
+    assert updating._founded(enlarged(labels, [0] * 850, 800), run, kinds, 6, None)[1] == kinds
+    assert trained == [6] * rounds
+
+
 def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
     seen = {}
 
@@ -165,6 +217,10 @@ def test_new_samples_are_at_most_half_of_those_that_are_looked_at(monkeypatch):
     assert np.array_equal(seen["labels"], labels[rows])
     assert np.array_equal(seen["novel"], novel[rows])
     assert kind.rows.tolist() == rows[[0, 2, 2499]].tolist()
+    seen.clear()
+    assert updating._new_kinds(enlarged(labels, np.arange(6000) < 7, 3000, model=model), None, 5) == []
+    assert not seen  # seven novel samples are too few to look at
+    assert updating._new_kinds(enlarged(labels, np.arange(6000) < 8, 3000, model=model), None, 5)
 
 
 @dataclass(frozen=True)
@@ -231,83 +287,3 @@ def test_what_became_of_samples_is_told_in_the_numbers_of_the_user():
 
 
 # --- new kinds
-
-
-def tree_of(**parts):
-    tree = object.__new__(_Tested)
-    tree._records = []
-    for name, part in parts.items():
-        setattr(tree, f"_{name}", part)
-    return tree
-
-
-def test_a_branch_is_novel_where_half_of_it_is_and_not_by_chance():
-    """One sample in twenty is novel, and ten splits have twenty sides: three of four are too many for chance."""
-    novel = np.arange(1000) < 50
-    tree = tree_of(novel=novel, splits=[None] * 10)
-    sides = {(3, 1): True, (2, 2): False, (5, 5): True, (5, 6): False}
-    for (new, known), is_novel in sides.items():
-        assert tree._is_novel(np.arange(50 - new, 50 + known)) == is_novel
-
-
-def test_the_next_cluster_shares_the_most_neighbours_for_its_size():
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        graph = rng.random((30, 30)) * (rng.random((30, 30)) < 0.3)
-        labels, novel = rng.choice([0, 1, 3], 30), rng.random(30) < 0.4
-        weights = graph.sum(axis=1)
-        tree = tree_of(graph=csr_array(graph), weights=weights, labels=labels, novel=novel)
-        rows, own = rng.permutation(30)[:6], int(rng.choice([-1, 0, 3]))
-        close = {}
-        for c in {0, 1, 3} - {own}:
-            members = [i for i in range(30) if labels[i] == c and not novel[i] and i not in rows]
-            close[c] = graph[np.ix_(members, rows)].sum() / weights[members].sum() if members else -1
-        assert tree._next_cluster(rows, own) == max(close, key=close.get)
-    apart = tree_of(graph=csr_array((4, 4)), weights=np.ones(4), labels=np.array([0, 0, 1, 1]), novel=np.zeros(4, bool))
-    assert apart._next_cluster(np.array([0]), 0) == 1  # never itself
-
-
-@pytest.mark.parametrize("within", [True, False])
-def test_a_branch_is_tested_against_the_known_samples_beside_it_and_then_within(within):
-    labels, novel = np.repeat([0, 1], [20, 30]), np.arange(50) >= 40
-    tree, asked = tree_of(labels=labels, novel=novel), []
-
-    def tried(left, right):
-        asked.append((left.tolist(), right.tolist()))
-        tree._records.append({})
-        return {"stands": within or len(asked) != 4, "number": len(asked)}
-
-    sides = [_Branch(np.arange(36, 42), None), _Branch(np.arange(42, 50), None)]
-    tree._test, tree._next_cluster, tree._sides = tried, lambda rows, own=-1: 1 - max(own, 0), lambda place: sides
-    found = tree.kinds(_Branch(np.arange(36, 50), 0))
-    first, second = list(range(20)), list(range(20, 40))
-    assert asked == [
-        (second, first), (first, second), (second[:16], list(range(36, 50))),
-        (list(range(36, 42)), list(range(42, 50))),
-    ]  # fmt: skip
-    facts = {"stands": True, "number": 4 if within else 3, "beside": 1}
-    assert [kind.facts for kind in found] == [facts] * (2 if within else 1)
-    assert [kind.rows.tolist() for kind in found] == (
-        [side.rows.tolist() for side in sides] if within else [list(range(36, 50))]
-    )
-    assert tree.kinds(_Branch(np.arange(27, 50), None)) == []  # seven known samples are too few
-    assert len(asked) == 4
-
-
-def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
-    monkeypatch.setattr(choosing_k, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
-    monkeypatch.setattr(choosing_k, "strongest", len)
-    monkeypatch.setattr(choosing_k, "tested", lambda record, strongest: strongest == 1)
-    look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()
-    tree = tree_of(look=look, names=["rna"], generator=None)
-    found = tree._test(np.arange(4), np.arange(10, 17))
-    assert found == {"sides": [False] * 4 + [True] * 7, "level": pytest.approx(0.005), "stands": True, "sizes": [4, 7]}
-
-
-def test_few_novel_samples_are_no_kind_and_the_largest_kind_is_first(monkeypatch):
-    sizes = [3, 9, 5]
-    tree = SimpleNamespace(novel_branches=lambda: sizes, kinds=lambda size: [NewKind(np.arange(size), {})])
-    monkeypatch.setattr(choosing_k, "_Tested", lambda *given: tree)
-    for count, found in ((7, []), (8, [9, 5, 3])):
-        kinds = choosing_k.new_kinds(None, None, np.arange(20) < count, [], 0)
-        assert [len(kind.rows) for kind in kinds] == found

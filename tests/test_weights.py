@@ -245,6 +245,7 @@ def test_weights_of_views_multiply_their_scores():
             assert getattr(merit, name) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_weights_of_views_reach_a_fit_and_stay_in_the_model(tmp_path):
     """A view of another partition decides once it counts a hundred times as much, also after the model was saved."""
     truth, views = groups()

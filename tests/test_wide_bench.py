@@ -33,6 +33,7 @@ def found(measured):
     return copy.deepcopy(measured)
 
 
+@pytest.mark.slow
 def test_every_part_is_measured_and_has_its_bars(found):
     assert list(found) == ["dense", "step", "sparse", "text", "load"]
     for part in ("dense", "sparse", "text"):
@@ -47,6 +48,7 @@ def test_every_part_is_measured_and_has_its_bars(found):
     assert found["sparse"]["bars"] == {}  # those are for 100,000 rows
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_kept(found):
     text = _wide_table(found)
     assert "reduction of 40 x (300 + 260), dense" in text

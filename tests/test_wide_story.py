@@ -18,7 +18,7 @@ from viewfuse.cli import main
 from viewfuse.data import views as views_module
 from viewfuse.fitted import clusters as effects
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of mudata's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of mudata's own
 N, MARKERS = 300, 30
 QUICK = ("--pretrain-epochs", 4, "--joint-epochs", 1, "--embedding-dim", 64, "--hidden-dim", 64)
 SMALL = {"config": Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=1, joint_epochs=1), "scaling": "standard"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.experiments.catalogue import CATALOGUE
 from benchmarks.experiments.plans import OURS
-from benchmarks.experiments.records import Record, Score, scores
+from benchmarks.experiments.records import Record, Score, score
 from benchmarks.experiments.synthetic import MAKERS
 
 AUTO = "auto"
@@ -88,21 +88,23 @@ def comparisons(records: Sequence[Record], metric: str = "acc") -> list[ChoiceCo
     ----------
     metric : one of `COMPARED`; runs that did not write it down are left out
     """
-    records = [one for one in records if getattr(one, metric) is not None]
+    places: dict[tuple[str, float], list[Record]] = {}
+    for record in records:
+        if getattr(record, metric) is not None:
+            places.setdefault((record.dataset, record.missing_rate), []).append(record)
     found = []
-    for dataset, rate in dict.fromkeys((record.dataset, record.missing_rate) for record in records):
-        here = [record for record in records if (record.dataset, record.missing_rate) == (dataset, rate)]
+    for (dataset, rate), here in places.items():
         ours = _by_condition([one for one in here if (one.method, one.setting) == (OURS, _SETTING)])
         deciding, simple = ours.pop(AUTO, []), {name: [one for one in here if one.method == name] for name in SIMPLE}
         if deciding and ours:
             kept = Counter(one.chosen_scaling for one in deciding if one.chosen_scaling)
-            fixed = {condition: scores(own)[metric] for condition, own in ours.items()}
-            beside = {name: scores(own)[metric] for name, own in simple.items() if own}
+            fixed = {condition: _known(own, metric) for condition, own in ours.items()}
+            beside = {name: _known(own, metric) for name, own in simple.items() if own}
             found.append(
                 ChoiceComparison(
                     dataset,
                     rate,
-                    scores(deciding)[metric],
+                    _known(deciding, metric),
                     fixed,
                     beside,
                     dict(kept.most_common()),
@@ -110,6 +112,13 @@ def comparisons(records: Sequence[Record], metric: str = "acc") -> list[ChoiceCo
                     deciding[0],
                 )
             )
+    return found
+
+
+def _known(records: Sequence[Record], metric: str) -> Score:
+    """By a metric that all of these runs have."""
+    found = score(records, metric)
+    assert found is not None
     return found
 
 

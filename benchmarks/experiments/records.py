@@ -67,8 +67,13 @@ class Score:
 
 def scores(records: Sequence[Record]) -> dict[str, Score]:
     """Per metric that all runs have; the deviation is that of a sample, and not known of a single run."""
-    values = {metric: [getattr(record, metric) for record in records] for metric in METRICS}
-    return {metric: Score(mean(v), stdev(v) if len(v) > 1 else nan) for metric, v in values.items() if None not in v}
+    return {metric: found for metric in METRICS if (found := score(records, metric)) is not None}
+
+
+def score(records: Sequence[Record], metric: str) -> Score | None:
+    """By one metric; None where a run did not write it down."""
+    values = [getattr(record, metric) for record in records]
+    return None if None in values else Score(mean(values), stdev(values) if len(values) > 1 else nan)
 
 
 def read_records(path: Path) -> list[Record]:

@@ -1,10 +1,10 @@
 """How many clusters there are in the data: one short pre-training, which knows no number, and a tested tree.
 
-And which new kinds came later: groups of novel samples that are as clearly apart as the clusters of a model are. In a
-tree of samples, most of which the model knows, a new kind is a branch that is mostly novel (`viewfuse.fitted.novelty`),
-far more than by chance. The branch and the cluster next to it are tested as any split of a tree
-(`viewfuse.selection.splits`); it must be as strong as the splits between the clusters that there are. Then the splits
-within the branch are tested: several new kinds may have come at once.
+And which new kinds came later: groups of novel samples (`viewfuse.fitted.novelty`) that are as clearly apart as the
+clusters of a model are. Novel samples hold together where they share more neighbours with each other than with any
+cluster, for their sizes; others are strays of known kinds. Those that do and the cluster next to them are tested as any
+split of a tree (`viewfuse.selection.splits`): it must be as strong as the splits between the clusters that there are.
+Then the splits among them are tested: several new kinds may have come at once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from viewfuse.data.checks import check_samples
+from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
@@ -46,7 +46,7 @@ from viewfuse.selection.cluster_number import (
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.splits import LEAST, Branching, Look, splits_of
+from viewfuse.selection.splits import LEAST, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
 from viewfuse.utils.settings import check_choice
 
@@ -152,11 +152,6 @@ def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
     return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
 
 
-_MOSTLY = 0.5
-"""Of a branch must be novel. Of known kinds one sample in twenty is; of a class that was left out of Handwritten nine
-in ten are, of one of BBCSport two in three."""
-
-
 class NewKind(NamedTuple):
     """Samples that are a cluster of their own.
 
@@ -181,75 +176,64 @@ def new_kinds(
     novel : of shape (samples,): those that fit nowhere
     names : of the views
     """
-    if novel.sum() < LEAST:
-        return []
-    tree = _Tested(look, labels, novel, names, seed)
-    found = [kind for branch in tree.novel_branches() for kind in tree.kinds(branch)]
-    return sorted(found, key=lambda kind: -len(kind.rows))
-
-
-class _Branch(NamedTuple):
-    """A side of a split, and the split below it, if there is one."""
-
-    rows: NDArray[np.int64]
-    below: int | None
+    return sorted(_Tested(look, labels, novel, names, seed).kinds(), key=lambda kind: -len(kind.rows))
 
 
 class _Tested:
-    """A tree of samples, and the splits that were tested."""
+    """Samples with their neighbours, and the splits that were tested."""
 
     def __init__(
         self, look: Look, labels: NDArray[np.int64], novel: NDArray[np.bool_], names: Sequence[str], seed: int
     ) -> None:
-        ids = look.neighbors()
-        self._look, self._labels, self._novel, self._names = look, labels, novel, names
+        self._look, self._labels, self._novel, self._names, self._seed = look, labels, novel, names, seed
         self._generator = torch.Generator().manual_seed(seed)
-        self._splits = splits_of(cluster_tree(look.embedding, ids, seed % 2**32))
-        self._below = {(one.parent, one.side): place for place, one in enumerate(self._splits)}
-        self._graph = neighbor_graph(nearest(look.embedding), ids)
+        self._graph = neighbor_graph(nearest(look.embedding), look.neighbors())
         self._weights = np.asarray(self._graph.sum(axis=1)).ravel()
         self._records: list[dict[str, Any]] = []
 
-    def novel_branches(self) -> list[_Branch]:
-        """The largest branches that are mostly novel."""
-        waiting, found = [0] if self._splits else [], []
-        while waiting:
-            for branch in self._sides(waiting.pop()):
-                if self._is_novel(branch.rows):
-                    found.append(branch)
-                elif branch.below is not None:
-                    waiting.append(branch.below)
-        return found
-
-    def _sides(self, place: int) -> list[_Branch]:
-        split: Branching = self._splits[place]
-        return [_Branch(rows, self._below.get((place, side))) for side, rows in enumerate((split.left, split.right))]
-
-    def _is_novel(self, rows: NDArray[np.int64]) -> bool:
-        count, usual = int(self._novel[rows].sum()), float(self._novel.mean())
-        by_chance = float(binom.sf(count - 1, len(rows), usual)) * 2 * len(self._splits)
-        return count >= _MOSTLY * len(rows) and by_chance < LEVEL
-
-    def kinds(self, branch: _Branch) -> list[NewKind]:
-        """One new kind or several in a branch; none where it is not apart from the cluster next to it."""
-        if not self._records:
-            self._test_clusters()
-        beside = self._next_cluster(branch.rows)
+    def kinds(self) -> list[NewKind]:
+        """One new kind or several; none where the novel samples do not hold together, or not apart from clusters."""
+        rows = self._together()
+        if len(rows) < LEAST:
+            return []
+        self._test_clusters()
+        beside = self._next_cluster(rows)
         own = self._members(beside)
-        own = own[~np.isin(own, branch.rows)]
         if len(own) < LEAST:
             return []
-        facts = {**self._test(own, branch.rows), "beside": beside}
-        return self._divided(branch, facts) if facts["stands"] else []
+        facts = {**self._test(own, rows), "beside": beside}
+        return self._divided(rows, facts) if facts["stands"] else []
 
-    def _divided(self, branch: _Branch, facts: dict[str, Any]) -> list[NewKind]:
-        """A branch that stands, as one kind or as what its splits leave."""
-        if branch.below is not None:
-            sides = self._sides(branch.below)
-            between = self._test(*(side.rows for side in sides))
+    def _together(self) -> NDArray[np.int64]:
+        """The novel samples that share more neighbours with each other than with any cluster, for their sizes.
+
+        Those that do not are left out, and the others asked again.
+        """
+        clusters = self._near(np.where(self._novel, UNKNOWN, self._labels)).max(axis=1)
+        rows = np.flatnonzero(self._novel)
+        while len(rows) >= LEAST:
+            own = self._near(np.where(np.isin(np.arange(len(self._labels)), rows), 0, UNKNOWN))[rows, 0]
+            stays = own > clusters[rows]
+            if stays.all():
+                break
+            rows = rows[stays]
+        return rows
+
+    def _near(self, groups: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weight of the neighbours that samples have in groups, over that of all of the group's, per group."""
+        member = (groups[:, None] == np.arange(groups.max() + 1)).astype(float)
+        return np.asarray(self._graph @ member) / np.maximum(self._weights @ member, 1e-12)
+
+    def _divided(self, rows: NDArray[np.int64], facts: dict[str, Any]) -> list[NewKind]:
+        """Samples that stand, as one kind or as what the splits of their tree leave."""
+        look = self._look.take(rows)
+        first = next(iter(splits_of(cluster_tree(look.embedding, look.neighbors(), self._seed % 2**32))), None)
+        if first is not None:
+            sides = rows[first.left], rows[first.right]
+            between = self._test(*sides)
             if between["stands"]:
                 return [kind for side in sides for kind in self._divided(side, {**between, "beside": facts["beside"]})]
-        return [NewKind(branch.rows, facts)]
+        return [NewKind(rows, facts)]
 
     def _test_clusters(self) -> None:
         """How clearly the clusters that there are lie apart: each beside the next."""

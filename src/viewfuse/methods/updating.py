@@ -1,10 +1,11 @@
 """New samples join a fitted model: its clusters keep their numbers, and new kinds of samples get new ones.
 
-What fills, reduces and scales stays as it was fitted. The new samples join those among which neighbours are found, and
-the joint stage continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that
-old samples had are hints, so that these move only where much speaks for it; pairs and weights of the fit still count,
-and new samples by 1. Then `new_kinds` looks for clusters among the samples that fit nowhere; where there are any, it
-continues with their centres.
+What fills, reduces and scales stays as it was fitted, but for words that no fitted sample has
+(`viewfuse.reduction.new_words`). The new samples join those among which neighbours are found, and the joint stage
+continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that old samples had
+are hints, and old samples keep their neighbours; the training counts as far as nearly all of them stay where they were.
+Pairs and weights of the fit still count, and new samples by 1. Then `new_kinds` looks for clusters among the samples
+that fit nowhere; where there are any, it continues with their centres.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,19 +33,19 @@ from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
+from viewfuse.methods.enlarging import Enlarged
+from viewfuse.methods.numbering import of_number, with_numbers
 from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
-from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.splits import LEAST
 from viewfuse.selection.tree import centers_of
 
 _HINT_WEIGHT = 3.0
@@ -55,78 +56,19 @@ _USUAL, _FOUNDING = 8, 4
 _MOST_RATE = 1.8e-3
 """Of learning: that of a small set's joint stage, the largest of any fit. A set that has grown beyond a small one would
 have the rate of small sets and the factor of large ones."""
+_ROUNDS = 4
+"""At most so often, until the samples of new clusters are in these: a new cluster is far from where a network put its
+samples, and a small network learns slowly."""
 _LEARNED = 0.95
 """Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
+_STAY = 0.995
+"""Of the samples whose clusters are known should be in these after the usual training: half a percent may move."""
+_STEPS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much of a training counts: the first at which enough samples stay. Without any of it all do."""
 _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
 _LOOKED = 2_500
 """Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
-
-
-class Enlarged(NamedTuple):
-    """A model with new samples among those that it knows, before it is trained on them.
-
-    Attributes
-    ----------
-    model : its clusters are numbered without gaps
-    numbers : of shape (clusters,): the numbers that they have
-    labels : of shape (samples,): clusters, without gaps: those that the old samples had, and where the model places
-        the new ones
-    novel : of shape (samples,): samples that fit nowhere, new ones and those that waited
-    n_old : how many samples were there before
-    width : how many numbers the clusters had
-    """
-
-    model: Model
-    numbers: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    novel: NDArray[np.bool_]
-    n_old: int
-    width: int
-
-    @classmethod
-    def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
-        """Let complete samples join.
-
-        Parameters
-        ----------
-        labels : of shape (old samples,): their clusters
-        waiting : of shape (old samples,): those that fitted nowhere when they came, and have no cluster of their own
-        """
-        new, embedding = model.place(views)
-        placed = clusters(model.method, model.network, embedding).cpu().numpy()
-        unseen = unseen_shares(model.reduction, views)[:, : model.unseen.shape[1]]
-        novel = _novel(model, new, unseen, waiting)
-        values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
-        present = torch.cat([model.stored.present, new.present])
-        stored = index_training_set(values, present, model.method.neighbor_depth)
-        numbers = np.flatnonzero(model.in_use)
-        joined = replace(
-            without_gaps(model, numbers), stored=stored, row_index=index_rows(values, present),
-            unseen=np.concatenate([model.unseen, unseen]),
-        )  # fmt: skip
-        own = np.searchsorted(numbers, np.concatenate([labels, placed]))
-        return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
-
-    def settled(self) -> NDArray[np.int64]:
-        """Of shape (samples,): the clusters of old samples that do not wait, else -1."""
-        is_old = np.arange(len(self.labels)) < self.n_old
-        return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
-
-
-def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which samples, old ones and then new ones, fit nowhere among the old ones that do not wait."""
-    known, later = model, [new]
-    if waiting.any():
-        known = model.thinned(np.flatnonzero(~waiting))
-        own = model.stored.take(torch.from_numpy(np.flatnonzero(waiting)).to(model.stored.present.device))
-        later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
-    values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
-    samples = known.locate(values, torch.cat([one.present for one in later]))
-    found = known.surroundings.novelty(samples, unseen) > USUAL
-    before = np.zeros(len(waiting), dtype=bool)
-    before[waiting] = found[: waiting.sum()]
-    return np.concatenate([before, found[waiting.sum() :]])
 
 
 @with_gradients
@@ -140,7 +82,9 @@ def trained_on(
     run.known = Guidance.of(Knowledge.from_records(decisions, ids), run.device)
     epochs, rows = _plan(given)
     labels = given.labels
+    before = copy.deepcopy(run.network.state_dict())
     _train(run, given.settled(), epochs[0], rows)
+    _hold_back(run, before, given.settled())
     kinds = _new_kinds(given, run, seed)
     if kinds:
         labels, kinds = _founded(given, run, kinds, epochs[1], rows)
@@ -184,8 +128,31 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
     check_diverged([run])
 
 
+def _hold_back(run: TrainState, before: Mapping[str, Tensor], known: NDArray[np.int64]) -> None:
+    """Go from former weights towards those of the network only as far as samples stay; else to where the most do.
+
+    A training on border samples moves many of them for nothing, and may dissolve a small cluster.
+    """
+    after, at = copy.deepcopy(run.network.state_dict()), known != UNKNOWN
+
+    def share(step: float) -> float:
+        """Of the known samples that are where they should be, with that part of the training."""
+        run.network.load_state_dict({name: torch.lerp(own, after[name], step) for name, own in before.items()})
+        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+        return float((found == known)[at].mean()) if at.any() else 1.0
+
+    shares = dict[float, float]()
+    for step in _STEPS:
+        shares[step] = share(step)
+        if shares[step] >= _STAY:
+            return
+    share(max(shares, key=lambda step: shares[step]))
+
+
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
     """New kinds of samples, among the novel ones and enough others."""
+    if given.novel.sum() < LEAST:
+        return []
     n = len(given.labels)
     draws = np.random.default_rng([seed, 6])
     is_late = given.novel | (np.arange(n) >= given.n_old)
@@ -206,8 +173,11 @@ def _founded(
         labels[kind.rows] = known[kind.rows] = number
     count, embedding = len(given.numbers) + len(kinds), embed_stored(run)
     _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
-    _train(run, known, epochs, rows)
-    found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+    for _ in range(_ROUNDS):
+        _train(run, known, epochs, rows)
+        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+        if all((found == known)[kind.rows].mean() >= _LEARNED for kind in kinds):
+            break
     if (found == known)[known != UNKNOWN].mean() >= _LEARNED:
         return labels, kinds
     _set_centers(run, weights["centers"])

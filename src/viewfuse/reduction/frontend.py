@@ -114,11 +114,13 @@ class FrontEnd:
         if self.how == "none":
             return _dense(reduced)
         values = np.zeros((len(reduced), len(self.mean)), np.float32)
-        lengths = np.square(self.axes.astype(np.float64)).sum(axis=0)  # 1, unless components are weighed
-        back = (self.axes / np.where(lengths > 0, lengths, 1.0)).T
+        back = self.axes.astype(np.float64)
+        if self.how == "links":  # whose axes are as long as they weigh
+            lengths = np.square(back).sum(axis=0)
+            back = back / np.where(lengths > 0, lengths, 1.0)
         for rows in part_slices(values):
             scores = reduced[rows].astype(np.float64) * (self.length or 1.0)
-            full = self.transform.undo(scores @ back + self.mean)
+            full = self.transform.undo(scores @ back.T + self.mean)
             values[rows] = np.clip(full, self.low, self.high)
         return values
 
