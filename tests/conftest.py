@@ -129,8 +129,8 @@ def _little_search(request):
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
         patch.setattr("viewfuse.selection.cluster_number._DRAWS", 2)
-        patch.setattr("viewfuse.selection.structure._DRAWS", 1)
-        patch.setattr("viewfuse.selection.structure._ROWS", 20)
+        patch.setattr("viewfuse.selection.rules._GAUSSIANS", 1)
+        patch.setattr("viewfuse.selection.rules._ROWS", 20)
         yield
 
 

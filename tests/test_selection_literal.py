@@ -199,6 +199,18 @@ def test_one_sample_with_one_view_does_not_raise_the_score_of_the_others():
     assert found < 2 / 3  # the sample alone keeps none of its neighbours
 
 
+def test_a_group_with_one_view_counts_in_others_what_it_counts_there():
+    """Two groups in two views; four more samples, which have the first view only, keep three of their neighbours."""
+    rows = torch.arange(20)
+    near = (rows[:, None] // 10 * 10 + (rows[:, None] + torch.arange(1, 5)) % 10)[:, None].repeat(1, 2, 1)
+    own = 20 + (torch.arange(4)[:, None] + torch.arange(1, 4)) % 4
+    more = torch.stack([torch.cat([own, torch.zeros(4, 1, dtype=torch.int64)], dim=1), torch.full((4, 4), -1)], dim=1)
+    ids, labels = torch.cat([near, more]), torch.cat([rows // 10, torch.full((4,), 2)])
+    found = macro_agreement(labels, ids, 3)
+    assert found == pytest.approx(literal.macro(labels.tolist(), ids, 3))
+    assert found > 0.6  # nothing counts 0
+
+
 def test_candidates_of_several_scalings_score_what_is_written_out():
     rng, graphs = np.random.default_rng(0), [lists(seed=seed) for seed in range(3)]
     graphs[1][:, 0] = graphs[0][:, 0]  # two scalings treat a view alike

@@ -86,7 +86,7 @@ REFUSED = {
     f"{BOTH} --clusters 2 --random-state -1": "--random-state must be an integer from 0 to 2**64 - 1; got -1",
     f"{BOTH} --clusters 2 --device gpu": "try --device auto",
     f"{BOTH} --clusters 2 --keep 999": "--keep must be a number of training samples from 1 to 30; got 999",
-    f"{BOTH} --clusters 2 --reduction svd": "counts, words, for all views or for each; got 'svd'",
+    f"{BOTH} --clusters 2 --reduction svd": "counts, words, links, for all views or for each; got 'svd'",
     f"{BOTH} --clusters 2 --reduction dna=pca": "--reduction names the view 'dna', but the views are rna, protein",
     f"{BOTH} --clusters 2 --reduction rna=counts": "view 'rna': 'counts' is for values of at least 0",
     f"{BOTH} --clusters 2 --log1p rna --reduction pca": "--log1p and --reduction speak of the same views",
