@@ -134,7 +134,7 @@ def test_mean_ranks_are_those_of_the_csv(monkeypatch, capsys):
 
 
 def accuracies(dataset: str, method: str) -> list[pd.Series]:
-    """Of ten masks with half of the samples incomplete, or ten seeds with real gaps; ours are those of the last code."""
+    """Of ten masks with half of the samples incomplete, or ten seeds with real gaps; ours of the last code."""
     files = ("decisions/decisions.csv", "decisions/peers.csv", "paper/table2.csv", "reduction/network.csv")
     if CATALOGUE[dataset].gaps:
         one = csv("real/table2.csv")
