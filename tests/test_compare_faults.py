@@ -247,7 +247,7 @@ def test_labels_are_matched_by_name(views):
     for wrong in (truth.rename(lambda name: f"x{name}"), {"a": 1}):
         with pytest.raises(DataError, match=r"labels is about no sample"):
             compared(named, labels=wrong)
-    with pytest.raises(DataError, match="labels has a label for the same id twice"):
+    with pytest.raises(DataError, match="labels names the id 's0' twice"):
         compared(named, labels=pd.concat([truth, truth.iloc[:1] + 1]))
 
 

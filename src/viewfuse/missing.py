@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import checked_mask, has_row_labels, is_table
+from viewfuse.data.digits import exact_frame, has_long_numbers
 from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import filled
 from viewfuse.errors import DataError
@@ -216,8 +217,10 @@ def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
     if len(values.shape) != 2 or len(values) != len(shown):
         raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")
     if hasattr(view, "iloc"):  # frames stay frames, with their labels
-        return view.where(np.broadcast_to(shown[:, None], view.shape))
+        return exact_frame(view).where(np.broadcast_to(shown[:, None], view.shape))
     if isinstance(view, np.ma.MaskedArray):
         values = filled(view)
+    if has_long_numbers(values):  # floats would lose their last digits
+        values = values.astype(object)
     dtype = np.result_type(values.dtype, np.float32)
     return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))

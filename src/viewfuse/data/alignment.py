@@ -161,7 +161,7 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
     listed = ids.tolist() if hasattr(ids, "tolist") and not is_time else list(ids)
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(listed):
-        if name is None or name != name:
+        if is_missing(name):
             raise DataError(f"the id of row {row} is missing; give each sample an id of its own")
         if name in seen:
             raise DataError(
@@ -169,6 +169,14 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
             )
         seen[name] = row
     return id_array(listed)
+
+
+def is_missing(name: Any) -> bool:
+    """Whether an id or a label stands for none: None, NaN, or pandas' NA, which cannot be compared."""
+    try:
+        return name is None or bool(name != name)
+    except TypeError:
+        return True
 
 
 def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:

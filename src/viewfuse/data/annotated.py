@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import encoded_frame
+from viewfuse.data.digits import exact_frame
 from viewfuse.data.sparse_tables import canonical, check_sparse, is_sparse, placed_rows
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
@@ -28,13 +30,13 @@ class AnnotatedTable:
     Attributes
     ----------
     matrix : array or sparse matrix of shape (cells, columns)
-    index : pandas Index of the names of the cells
     columns : names of the columns, or their numbers
+    index : pandas Index of the names of the cells
     """
 
     matrix: Any
-    index: Any
     columns: Sequence[Hashable]
+    index: Any
 
     @property
     def is_numbered(self) -> bool:
@@ -143,10 +145,16 @@ def _table(name: str, data: Any, place: str) -> AnnotatedTable:
     if found is None:
         raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(_places(data)) or 'nothing'}; choose one")
     if hasattr(found, "iloc"):  # a data frame in obsm
-        return AnnotatedTable(found.to_numpy(), data.obs_names, [str(column) for column in found.columns])
+        return AnnotatedTable(*frame_cells(found), data.obs_names)
     matrix = _in_memory(f"view {name!r}, {place!r}", found)
     columns = range(matrix.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
-    return AnnotatedTable(matrix, data.obs_names, columns)
+    return AnnotatedTable(matrix, columns, data.obs_names)
+
+
+def frame_cells(frame: Any) -> tuple[NDArray[Any], list[str]]:
+    """The cells of a data frame in obsm, its text as categories, and the names of its columns."""
+    encoded = exact_frame(encoded_frame(frame))
+    return encoded.to_numpy(), [str(column) for column in encoded.columns]
 
 
 def _at(data: Any, place: str) -> Any:

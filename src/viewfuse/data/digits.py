@@ -46,6 +46,8 @@ _CELLS_AT_A_TIME = 30_000
 _PLAIN = {float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 """Types whose objects are numbers, or nothing, without a look at each."""
 _SMALL = {sign: re.compile(rf"{sign}-\d{{3}}") for sign in "eE"}
+_ZEROS = "0" * 200
+"""With as many after its point a number may be too small without an exponent, or with one of two digits."""
 _LOST = re.compile(r"[^eE]*[1-9]")
 """What is not zero before its exponent."""
 
@@ -217,7 +219,7 @@ def is_number(cell: Any) -> bool:
         value = float(cell)
     except (TypeError, ValueError, ArithmeticError):
         return False
-    return value != 0 or not is_too_small(cell)
+    return value != 0 or (not is_too_small(cell) if isinstance(cell, (str, bytes)) else bool(cell == 0))
 
 
 def is_too_small(cell: Any) -> bool:
@@ -274,5 +276,5 @@ def _are_numbers(cells: list[Any]) -> bool:
 
 def _is_plain(text: str) -> bool:
     """Whether `float` reads all of many cells as tables mean them, if it reads them; else each has to be looked at."""
-    is_small = any(sign in text and small.search(text) for sign, small in _SMALL.items())
+    is_small = _ZEROS in text or any(sign in text and small.search(text) for sign, small in _SMALL.items())
     return text.isascii() and "_" not in text and not is_small

@@ -92,7 +92,8 @@ def read_table(name: str, view: Any) -> Table:
         )
     if is_sparse(values):
         check_sparse(f"view {name!r}", values)
-    columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
+    names = getattr(view, "column_names", getattr(view, "columns", None))  # tables of pyarrow have the former
+    columns = range(values.shape[1]) if names is None else list(names)
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if values.dtype.kind not in ("fiub" if is_sparse(values) else "fiubO"):
@@ -151,10 +152,11 @@ def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
 
 
 def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
-    """A list of rows in which None stands for a missing row, with NaN rows instead."""
+    """A list of rows in which None stands for a missing row, with NaN rows instead; masked cells are empty."""
+    view = [filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
     if all(row is not None for row in view):
         return view
-    width = max((len(row) for row in view if row is not None), default=1)
+    width = max((np.size(row) for row in view if row is not None), default=1)
     return [[np.nan] * width if row is None else row for row in view]
 
 

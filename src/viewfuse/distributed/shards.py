@@ -25,7 +25,7 @@ from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.errors import DataError
-from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths, nth
+from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, is_text, list_lengths, nth
 from viewfuse.io.readers.text import Blocks, pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
@@ -324,7 +324,7 @@ def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, lis
 
 
 def _is_id(kind: Any) -> bool:
-    return not is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
+    return is_text(kind) or str(kind).startswith(("int", "uint"))
 
 
 def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:

@@ -118,7 +118,8 @@ class FileSource:
     ) -> None:
         for view in views:
             _check_view_shape(view)
-        self.views, self.labels, self._mask, self.batch = views, labels, mask, None
+        self.views, self._mask, self.batch = views, mask, None
+        self.labels = None if labels is None else _text(labels)
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
@@ -238,12 +239,12 @@ def _check_view_shape(view: FileView) -> None:
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids, as text where they were stored as bytes; letters that do not exist are refused."""
+    """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
     if text.dtype.kind == "U":
         text = text.astype(text.dtype.newbyteorder("="))
     if text.dtype.kind == "U" and np.frombuffer(text.tobytes(), dtype=np.uint32).max(initial=0) > sys.maxunicode:
-        raise ValueError("an id has a letter that does not exist")
+        raise ValueError("an id or a label has a letter that does not exist")
     return text
 
 

@@ -113,7 +113,7 @@ def has_ids(y: Any, ids: NDArray[Any]) -> bool:
 
 
 def _in_order(y: Any, n: int, what: str) -> list[str]:
-    labels = np.atleast_1d(np.asarray(y, dtype=object)).tolist()
+    labels = np.atleast_1d(as_objects(y)).tolist()
     found = [one[0] if np.shape(one) == (1,) else one for one in labels]
     if any(np.ndim(one) for one in found):
         raise DataError(f"{what} holds lists instead of labels; give one label per sample, -1 where it is not known")
@@ -123,9 +123,7 @@ def _in_order(y: Any, n: int, what: str) -> list[str]:
 
 
 def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
-    listed: dict[str, Hashable] = {id_key(name): label for name, label in y.items()}
-    if len(listed) < len(y):
-        raise DataError(f"{what} has a label for the same id twice; keep one")
+    listed = listed_by_id(y, what)
     samples = [id_key(one) for one in ids.tolist()]
     known = set(samples)
     strange = [name for name, label in listed.items() if name not in known and _written(label)]
@@ -138,6 +136,22 @@ def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
             )
         )
     return [_written(listed.get(one)) for one in samples]
+
+
+def as_objects(given: Any) -> NDArray[np.object_]:
+    """Values as they were given, in an array; NaN for what a masked array hides."""
+    shown = np.ma.filled(given.astype(object), np.nan) if isinstance(given, np.ma.MaskedArray) else given
+    return np.asarray(shown, dtype=object)
+
+
+def listed_by_id(given: Any, what: str) -> dict[str, Any]:
+    """The values of a mapping or a pandas Series by `id_key`; an id that is there twice is refused."""
+    listed: dict[str, Any] = {}
+    for name, value in given.items():
+        if id_key(name) in listed:
+            raise DataError(f"{what} names the id {id_key(name)!r} twice; keep one")
+        listed[id_key(name)] = value
+    return listed
 
 
 def id_key(name: Hashable) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.known.hints import has_ids, id_key
+from viewfuse.data.digits import is_number, objects_as_numbers
+from viewfuse.data.known.hints import as_objects, has_ids, id_key, listed_by_id
 from viewfuse.errors import DataError, SettingError
 from viewfuse.utils.settings import Setting
 
@@ -25,12 +26,13 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     """
     if given is None:
         return None
-    try:
-        found = _by_id(given, ids) if isinstance(given, Mapping) or has_ids(given, ids) else np.asarray(given, float)
-    except (TypeError, ValueError):
-        raise DataError(f"{_WHAT} holds something that is no number; give one number per sample") from None
-    if found.shape != (len(ids),):
-        raise DataError(f"{_WHAT} is of shape {found.shape} for {len(ids):,} samples; give one number each")
+    cells = _by_id(given, ids) if isinstance(given, Mapping) or has_ids(given, ids) else as_objects(given)
+    if cells.shape != (len(ids),):
+        raise DataError(f"{_WHAT} is of shape {cells.shape} for {len(ids):,} samples; give one number each")
+    numbers = objects_as_numbers(cells[:, None])
+    if numbers is None:
+        raise DataError(f"{_WHAT} holds something that is no number; give one number per sample")
+    found = numbers[:, 0]
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(bad):
         fault = f"the {_WHAT} of {str(ids[bad[0]])!r} is {found[bad[0]]:g}"
@@ -56,10 +58,8 @@ def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | No
         raise SettingError(Setting("view_weights"), f" names {strange[0]!r}; the views are {', '.join(names)}")
     found = []
     for name in names:
-        try:
-            weight = float(given.get(name, 1.0))
-        except (TypeError, ValueError):
-            weight = nan
+        one = given.get(name, 1.0)
+        weight = float(one) if is_number(one) else nan
         if not 0 < weight < inf:
             cure = "give a number above 0, or leave the view out"
             raise SettingError(Setting("view_weights"), f" of {name!r} is {given[name]!r}; {cure}")
@@ -68,7 +68,7 @@ def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | No
     return None if len(set(found)) < 2 else tuple(weight / mean for weight in found)
 
 
-def _by_id(given: Any, ids: NDArray[Any]) -> NDArray[np.float64]:
-    """The weights of the samples, NaN where there is none."""
-    listed = {id_key(name): weight for name, weight in given.items()}
-    return np.array([listed.get(id_key(one), np.nan) for one in ids.tolist()], dtype=np.float64)
+def _by_id(given: Any, ids: NDArray[Any]) -> NDArray[np.object_]:
+    """The weights of the samples, None where there is none."""
+    listed = listed_by_id(given, _WHAT)
+    return np.array([listed.get(id_key(one)) for one in ids.tolist()], dtype=object)

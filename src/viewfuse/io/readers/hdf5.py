@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import Use, place_of
+from viewfuse.data.annotated import Use, frame_cells, place_of
+from viewfuse.data.digits import is_number, objects_as_numbers
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Allowance, bytes_of
@@ -186,11 +187,22 @@ def _views(path: Path, parts: Mapping[str, tuple[Any, str]], read: Any) -> list[
 def _read_modality(path: Path, group: Any, name: str, place: str, read: Any) -> FileView:
     values = read(group[place])
     columns: Sequence[Hashable] = range(values.shape[1])
-    if hasattr(values, "to_numpy"):  # a data frame in obsm
-        columns, values = [str(column) for column in values.columns], values.to_numpy()
+    if hasattr(values, "iloc"):  # a data frame in obsm
+        values, columns = frame_cells(values)
+        if values.dtype == object:
+            values = _as_numbers(f"{path}: modality {name!r}, {place!r}", values, columns)
     elif not place.startswith("obsm"):
         columns = read(group["var"]).index.tolist()
     if hasattr(values, "tocsr"):
         check_sparse(f"{path}: modality {name!r}, {place!r}", values)
         values = values.tocsr()
     return FileView(path, name, values, columns, read(group["obs"]).index.tolist())
+
+
+def _as_numbers(where: str, cells: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Cells of several kinds as numbers."""
+    found = objects_as_numbers(cells)
+    if found is None:
+        wrong = next(name for c, name in enumerate(columns) if not all(map(is_number, cells[:, c])))
+        raise DataError(f"{where}, column {wrong!r} holds something that is no number; encode it or drop the column")
+    return found

@@ -60,7 +60,7 @@ class _Table:
         stored = (schema.pandas_metadata or {}).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self._kinds]
         # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-        nothing = {name for name in index if name.startswith("__index_level_") and not _is_text(self._kinds[name])}
+        nothing = {name for name in index if name.startswith("__index_level_") and not is_text(self._kinds[name])}
         self._names = [name for name in schema.names if name not in nothing]
         self._id = self._id_name(id_column, [name for name in index if name not in nothing])
 
@@ -99,13 +99,13 @@ class _Table:
     def ids(self) -> list[Any]:
         """The id of each row, as text or a whole number."""
         kind = str(self._kinds[self._id])
-        if not _is_text(kind) and not kind.startswith(("int", "uint")):
+        if not is_text(kind) and not kind.startswith(("int", "uint")):
             raise DataError(
                 f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with ",
                 Setting("id_column"),
             )
         column = self._file.read(columns=[self._id]).column(self._id)
-        return column.cast("string").to_pylist() if _is_text(kind) else column.to_pylist()
+        return column.cast("string").to_pylist() if is_text(kind) else column.to_pylist()
 
     def view(self, columns: list[str]) -> tuple[Any, list[str] | range]:
         """Values and the names of the columns, read batch by batch."""
@@ -115,7 +115,7 @@ class _Table:
         if lists:
             return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
         for column in columns:
-            if not is_numeric(str(self._kinds[column])) and not _is_text(self._kinds[column]):
+            if not is_numeric(str(self._kinds[column])) and not is_text(self._kinds[column]):
                 raise DataError(
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
@@ -125,7 +125,7 @@ class _Table:
     def _numbers(self, columns: list[str]) -> tuple[Any, list[Any]]:
         """Columns of numbers as they are, and of text as in a text table."""
         spool, digits, n = Spool(len(columns)), Digits(), 0
-        text = [c for c, column in enumerate(columns) if _is_text(self._kinds[column])]
+        text = [c for c, column in enumerate(columns) if is_text(self._kinds[column])]
         reader = Cells(self.path, columns)
         for batch in self._file.iter_batches(columns=columns):
             block = np.full((len(batch), len(columns)), np.nan)
@@ -153,8 +153,10 @@ def is_list(kind: Any) -> bool:
     return str(kind).startswith(("list", "large_list", "fixed_size_list"))
 
 
-def _is_text(kind: Any) -> bool:
-    return any(word in str(kind) for word in ("string", "binary"))
+def is_text(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of text, or of a dictionary of such."""
+    stored = str(kind).removeprefix("dictionary<values=")
+    return stored.startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
 
 
 def is_numeric(kind: str) -> bool:
