@@ -164,7 +164,7 @@ def test_no_two_classes_have_one_name():
 
 def test_files_stay_readable():
     lengths = {module_name(path): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
-    assert max(lengths.values()) <= 350, lengths
+    assert max(lengths.values()) <= 450, lengths
 
 
 PRIVATE_WORDS = re.compile(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import checked_mask, has_row_labels, is_table
-from viewfuse.data.digits import exact_frame, has_long_numbers
-from viewfuse.data.sparse_tables import is_sparse
-from viewfuse.data.tables import filled
+from viewfuse.data.alignment import checked_mask, has_row_labels
+from viewfuse.data.digits import exact_frame, filled, has_long_numbers
+from viewfuse.data.tables import is_sparse
+from viewfuse.data.views import is_table
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
 

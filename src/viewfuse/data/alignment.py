@@ -9,57 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import AnnotatedTable, is_annotated
 from viewfuse.data.digits import exact_frame
-from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
+from viewfuse.data.sparse_tables import NamedMatrix, is_sparse_frame
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 CURE = "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
 _MOST = 50_000
 """Ids of a view that are looked at; who misspells ids does not begin after so many."""
-
-
-def is_table(data: Any) -> bool:
-    """Whether `data` is one 2-D table rather than a collection of views."""
-    if is_annotated(data):
-        return False
-    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
-        return not (isinstance(data, np.ndarray) and _is_cell_array(data))
-    if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
-        return False
-    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
-
-
-def _is_nested(row: Sequence[Any]) -> bool:
-    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
-
-
-def _is_cell_array(data: NDArray[Any]) -> bool:
-    """Whether an object array holds views, as arrays read from MATLAB files do."""
-    return data.dtype == object and data.size > 0 and all(getattr(cell, "ndim", 0) == 2 for cell in data.ravel()[:1])
-
-
-def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """The views by name, in order."""
-    if is_table(data):
-        data = [data]
-    elif isinstance(data, np.ndarray):
-        data = list(data.ravel())
-    if not isinstance(data, (Mapping, list, tuple)):
-        raise DataError(
-            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
-        )
-    views = list(data.values()) if isinstance(data, Mapping) else list(data)
-    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
-    chosen = found if names is None else [str(name) for name in names]
-    if not views:
-        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
-    if len(chosen) != len(views):
-        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
-    if len(set(chosen)) != len(chosen):
-        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
-    return dict(zip(chosen, views, strict=True))
 
 
 def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
@@ -96,14 +53,14 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
     """A frame with one row per label, NaN where it has none."""
     if view is None:
         return None
-    if isinstance(view, AnnotatedTable):
+    if isinstance(view, NamedMatrix):
         return view.in_order(labels)
-    return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
+    return NamedMatrix.of(view).in_order(labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
 
 
 def has_row_labels(view: Any) -> bool:
     """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
-    if isinstance(view, AnnotatedTable):
+    if isinstance(view, NamedMatrix):
         return not view.is_numbered
     if not hasattr(view, "iloc"):
         return False
@@ -179,15 +136,20 @@ def is_missing(name: Any) -> bool:
         return True
 
 
-def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
-    """Refuse ids that are the row labels of the views in another order: each sample would be called like another."""
-    if labels is None or ids is None or len(ids) != len(labels):
-        return
-    named, found = list(ids), list(labels)
-    if named != found and set(named) == set(found):
-        raise DataError(
-            "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
-        )
+def ids_of(ids: Any, labels: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
+    """The ids of samples: those that were given, else the row labels of the views.
+
+    Refused are ids that are these labels in another order, so that each sample would be called like another.
+    """
+    found = checked_ids(labels if ids is None else ids, n)
+    if ids is not None and labels is not None:
+        named = list(ids)
+        if named != list(labels) and set(named) == set(labels):
+            raise DataError(
+                "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
+            )
+    check_written(found)
+    return found
 
 
 def check_written(ids: NDArray[Any]) -> None:
@@ -245,8 +207,6 @@ def checked_mask(
     labels : pandas Index or list of the row labels that the views came with; None where they had none
     """
     n = len(ids)
-    if mask is None:
-        return np.ones((n, len(names)), dtype=bool)
     if hasattr(mask, "iloc") and len(mask.shape) == 2:
         mask = _by_id(mask, ids, labels)
     columns = [str(column) for column in getattr(mask, "columns", [])]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,41 +14,13 @@ from numpy.typing import NDArray
 
 from viewfuse.data.categories import encoded_frame
 from viewfuse.data.digits import exact_frame
-from viewfuse.data.sparse_tables import canonical, check_sparse, is_sparse, placed_rows
+from viewfuse.data.sparse_tables import NamedMatrix, canonical, check_sparse
+from viewfuse.data.tables import is_sparse
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
 
 Use = str | Mapping[str, str]
 """What of an object is the view: "X", "layers/NAME" or "obsm/NAME"; for all, or by the name of the view."""
-
-
-@dataclass(frozen=True)
-class AnnotatedTable:
-    """One view of an AnnData object.
-
-    Attributes
-    ----------
-    matrix : array or sparse matrix of shape (cells, columns)
-    columns : names of the columns, or their numbers
-    index : pandas Index of the names of the cells
-    """
-
-    matrix: Any
-    columns: Sequence[Hashable]
-    index: Any
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the cells have no names of their own, so that AnnData called them "0", "1", "2", ..."""
-        return self.index.tolist() == [str(cell) for cell in range(len(self.index))]
-
-    def in_order(self, names: Any) -> AnnotatedTable:
-        """One row per name; those that it lacks are missing."""
-        if self.index.equals(names):
-            return self
-        rows = self.index.get_indexer(names)
-        place = placed_rows if is_sparse(self.matrix) else placed_dense_rows
-        return replace(self, matrix=place(self.matrix, rows), index=names)
 
 
 def is_anndata(data: Any) -> bool:
@@ -114,7 +85,7 @@ def _check_use(use: Use, names: Sequence[str]) -> None:
         )
 
 
-def _modalities(data: Any, use: Use | None) -> dict[str, AnnotatedTable]:
+def _modalities(data: Any, use: Use | None) -> dict[str, NamedMatrix]:
     """The modalities in the joint order of the cells; cells that no modality has are left out."""
     if data.axis == 1:
         raise DataError(
@@ -134,7 +105,7 @@ def _modalities(data: Any, use: Use | None) -> dict[str, AnnotatedTable]:
     return {name: table.in_order(joint) for name, table in tables.items()}
 
 
-def _table(name: str, data: Any, place: str) -> AnnotatedTable:
+def _table(name: str, data: Any, place: str) -> NamedMatrix:
     """One matrix of an AnnData object."""
     if not is_anndata(data):
         raise DataError(f"view {name!r} is a whole {type(data).__name__}; pass it alone, its modalities are the views")
@@ -145,10 +116,10 @@ def _table(name: str, data: Any, place: str) -> AnnotatedTable:
     if found is None:
         raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(_places(data)) or 'nothing'}; choose one")
     if hasattr(found, "iloc"):  # a data frame in obsm
-        return AnnotatedTable(*frame_cells(found), data.obs_names)
+        return NamedMatrix(*frame_cells(found), data.obs_names)
     matrix = _in_memory(f"view {name!r}, {place!r}", found)
     columns = range(matrix.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
-    return AnnotatedTable(matrix, columns, data.obs_names)
+    return NamedMatrix(matrix, columns, data.obs_names)
 
 
 def frame_cells(frame: Any) -> tuple[NDArray[Any], list[str]]:
@@ -182,10 +153,3 @@ def _in_memory(where: str, found: Any) -> Any:
         memory.require(found.dtype.itemsize * int(np.prod(found.shape)), where, "choose fewer features")
         return found[()]
     raise DataError(f"{where} is a {type(found).__name__}; make it a NumPy array or a sparse matrix of SciPy first")
-
-
-def placed_dense_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """The rows of an array, NaN for row -1."""
-    placed = np.full((len(rows), *matrix.shape[1:]), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
-    placed[rows >= 0] = matrix[rows[rows >= 0]]
-    return placed

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.digits import is_number
-from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.tables import is_sparse
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting
 
@@ -250,10 +250,10 @@ def without_rare(views: Any) -> Any:
 
     A column of texts most of which stand there once or twice is refused.
     """
-    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
+    arrays, columns, offsets, blocks = list(views.arrays), list(views.columns), list(views.offsets), views.blocks()
     for v, name in enumerate(views.names):
         counts: dict[int, float] = {}
-        for places in blocks_of(columns[v], arrays[v], views.mask[:, v]):
+        for places in blocks[v]:
             counts.update(zip(places, arrays[v][views.mask[:, v]][:, places].sum(axis=0).tolist(), strict=True))
             _check_repeated(name, str(category_of(columns[v][places[0]])), [counts[p] for p in places])
         rare = {place for place, count in counts.items() if count < FEWEST}

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
+from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
+from viewfuse.data.tables import is_sparse, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
@@ -97,6 +98,8 @@ def values_alike(views: Views) -> list[str]:
     """A line for every view in which two values of a category differ only in capitals; they stay two values."""
     lines = []
     for name, columns in zip(views.names, views.columns, strict=True):
+        if isinstance(columns, range):
+            continue
         first: dict[str, str] = {}
         values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
         pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
@@ -124,7 +127,8 @@ def isolated_views(views: Views) -> list[str]:
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     if (counts > 0).sum() < 2:
         return []
-    lines = alike_in_views(views.names, views.mask, views.ids.tolist())
+    are_numbers = views.ids.dtype.kind in "iu"  # which are written in one way only
+    lines = [] if are_numbers else alike_in_views(views.names, views.mask, views.ids.tolist())
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import (
-    aligned,
-    check_order,
-    check_written,
-    checked_ids,
-    checked_mask,
-    is_table,
-    named_views,
-)
-from viewfuse.data.annotated import Use, opened
-from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
+from viewfuse.data.alignment import aligned, checked_mask, ids_of
+from viewfuse.data.annotated import Use, is_annotated, opened
+from viewfuse.data.categories import blocks_of, encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
-from viewfuse.data.digits import Offset, measured
-from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
-from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
+from viewfuse.data.digits import called, labelled
+from viewfuse.data.sparse_tables import all_dense, empty
+from viewfuse.data.tables import (
+    Offset,
+    Table,
+    is_sparse,
+    measured,
+    present_rows,
+    read_table,
+    renamed_columns,
+    take,
+)
 from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
-    from viewfuse.data.sparse_tables import Values
+    from viewfuse.data.tables import Values
 
 _ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets", "batch")
 
@@ -91,17 +92,20 @@ class Views:
         use: Use | None = None,
         allow_disjoint: bool = False,
     ) -> None:
-        frames = {name: encoded_frame(view) for name, view in named_views(opened(data, use), names).items()}
-        given, found_ids = aligned(frames, allow_disjoint=allow_disjoint)
+        given = named_views(data if use is None and _are_bare(data) else opened(data, use), names)
+        found_ids: Sequence[Hashable] | None = None
+        if not _are_bare(given):
+            frames = {name: encoded_frame(view) for name, view in given.items()}
+            given, found_ids = aligned(frames, allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
-        self.ids = checked_ids(ids if ids is not None else found_ids, n)
-        check_order(ids, found_ids)
-        check_written(self.ids)
-        allowed = checked_mask(mask, self.ids, list(given), found_ids)
+        self.ids = np.arange(n) if ids is None and found_ids is None else ids_of(ids, found_ids, n)
+        allowed = np.ones((n, len(given)), dtype=bool)
+        if mask is not None:
+            allowed = checked_mask(mask, self.ids, list(given), found_ids)
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
         self._read(tables, allowed, placed=allow_disjoint)
@@ -117,12 +121,12 @@ class Views:
     def of(cls, data: Any) -> Views:
         """Views for a fit, in float32: as they are but for rare values of categories, or made of anything else."""
         if not isinstance(data, Views):
-            return without_rare(cls(data))
-        if all(array.dtype == np.float32 for array in data.arrays):
-            return without_rare(data)
-        found = data.replace()
-        found._read([Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)], data.mask)
-        return without_rare(found)
+            data = cls(data)
+        elif any(array.dtype != np.float32 for array in data.arrays):
+            tables = [Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)]
+            data = data.replace()
+            data._read(tables, data.mask)
+        return without_rare(data) if any(data.blocks()) else data
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -133,6 +137,11 @@ class Views:
         for name in _ATTRIBUTES:
             setattr(copy, name, parts.get(name, getattr(self, name)))
         return copy
+
+    def blocks(self) -> list[list[list[int]]]:
+        """Per view the columns of each of its categories; none where columns have no names."""
+        views = zip(self.columns, self.arrays, self.mask.T, strict=True)
+        return [[] if isinstance(one, range) else blocks_of(one, *own) for one, *own in views]
 
     def dense(self) -> Views:
         """The same with dense arrays only, where memory allows: for what cannot work on sparse ones."""
@@ -246,6 +255,49 @@ def stacked(several: Sequence[Views]) -> Views:
     arrays = tuple(np.concatenate(own) for own in zip(*(one.arrays for one in several), strict=True))
     mask = np.concatenate([one.mask for one in several])
     return several[0].replace(arrays=arrays, mask=mask, ids=np.arange(len(mask)))
+
+
+def is_table(data: Any) -> bool:
+    """Whether `data` is one 2-D table rather than a collection of views."""
+    if isinstance(data, np.ndarray):  # one of objects may hold views, as arrays read from MATLAB files do
+        return not (data.dtype == object and data.size > 0 and getattr(data.ravel()[0], "ndim", 0) == 2)
+    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
+        return not is_annotated(data)
+    if not isinstance(data, (list, tuple)):
+        return False
+    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
+
+
+def _is_nested(row: Sequence[Any]) -> bool:
+    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
+
+
+def _are_bare(data: Any) -> bool:
+    """Whether all views are arrays or lists, which have no names of rows and columns."""
+    views = data.values() if type(data) is dict else data if isinstance(data, (list, tuple)) else [data]
+    return all(view is None or isinstance(view, (np.ndarray, list, tuple)) for view in views)
+
+
+def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """The views by name, in order."""
+    if is_table(data):
+        data = [data]
+    elif isinstance(data, np.ndarray):
+        data = list(data.ravel())
+    if not isinstance(data, (Mapping, list, tuple)):
+        raise DataError(
+            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
+        )
+    views = list(data.values()) if isinstance(data, Mapping) else list(data)
+    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
+    chosen = found if names is None else [str(name) for name in names]
+    if not views:
+        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
+    if len(chosen) != len(views):
+        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
+    if len(set(chosen)) != len(chosen):
+        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
+    return dict(zip(chosen, views, strict=True))
 
 
 def is_one_table(data: Any) -> bool:

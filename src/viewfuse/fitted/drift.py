@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
-from viewfuse.data.tables import called
+from viewfuse.data.digits import called
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
 from viewfuse.fitted.novelty import USUAL, nearest_distances

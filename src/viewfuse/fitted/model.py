@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.digits import Offset
+from viewfuse.data.digits import labelled
 from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
-from viewfuse.data.tables import labelled
+from viewfuse.data.tables import Offset
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError

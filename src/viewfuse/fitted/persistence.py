@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
+from viewfuse.data.tables import Offset
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.batches import Batches

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.scaling import Unit
-from viewfuse.data.sparse_tables import is_sparse
-from viewfuse.data.tables import column_bounds
+from viewfuse.data.tables import column_bounds, is_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.components import Components, fit_components, project

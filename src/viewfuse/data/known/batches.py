@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.known.hints import labels_of
-from viewfuse.data.sparse_tables import dense_rows, is_sparse
+from viewfuse.data.tables import dense_rows, is_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting
