@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from viewfuse import Views, read_views
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.known.hints import Hints
+from viewfuse.data.known.knowledge import sample_weights, weights_of_views
 from viewfuse.data.known.pairs import Pairs, PairTable
-from viewfuse.data.known.weights import sample_weights, weights_of_views
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import DataError, NotANumber, SettingError
 from viewfuse.io.labels import read_labels, read_pairs

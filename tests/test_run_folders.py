@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from viewfuse import CannotWrite, cli
 from viewfuse.cli import main
 from viewfuse.utils import atomic, folders
-from viewfuse.utils.folders import replacing
+from viewfuse.utils.atomic import replacing
 
 QUICK = ["--clusters", "2", "--pretrain-epochs", "1", "--joint-epochs", "1", "--scaling", "standard", "--device", "cpu"]
 QUICK += ["--hidden-dim", "8", "--embedding-dim", "4"]

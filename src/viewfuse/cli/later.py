@@ -25,9 +25,8 @@ from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run
 from viewfuse.selection.messages import p_value, words
-from viewfuse.utils.atomic import write_file
+from viewfuse.utils.atomic import keep_version, replacing, write_file
 from viewfuse.utils.console import plain, tell
-from viewfuse.utils.folders import keep_version, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,8 +33,8 @@ from viewfuse.io import writers as results
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
+from viewfuse.utils.atomic import replacing
 from viewfuse.utils.console import plain
-from viewfuse.utils.folders import replacing
 from viewfuse.utils.settings import named_values
 
 __all__ = [
