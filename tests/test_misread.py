@@ -160,3 +160,22 @@ def test_ids_of_shards_are_text_or_numbers_and_nothing_that_holds_such(tmp_path)
     write_table(arrow.table({"id": [{"n": 1}], "v.x": [1.0]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"'id' holds struct<n: int64> values, but ids are text or whole numbers"):
         Shards(tmp_path / "a.parquet")
+
+
+def test_rows_with_two_labels_are_asked_about(tmp_path):
+    """The second one was taken for a measurement."""
+    pytest.importorskip("pyarrow")
+    index = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["patient", "visit"])
+    pd.DataFrame({"x": [1.0, 2.0]}, index=index).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"its rows have 2 labels each \('patient', 'visit'\); name the column of ids"):
+        read_views(tmp_path / "a.parquet")
+    assert read_views(tmp_path / "a.parquet", id_column="patient", drop=["visit"]).columns == (["x"],)
+
+
+def test_a_cell_of_text_is_named_by_the_id_of_its_row(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    write_table(arrow.table({"id": ["a", "b"], "x": ["1", "1_0"], "y": [1.0, 2.0]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="id 'b', column 'x': '1_0' is not a number"):
+        read_views(tmp_path / "a.parquet")

@@ -38,7 +38,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     if not file.metadata.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     ids = table.ids()
-    return [FileView(path, name, *table.view(columns), ids, table.unread) for name, columns in views.items()]
+    return [FileView(path, name, *table.view(columns, ids), ids, table.unread) for name, columns in views.items()]
 
 
 def _check_bomb(path: Path, file: Any) -> None:
@@ -72,6 +72,9 @@ class _Table:
             raise DataError(
                 f"{self.path} needs a column of ids and one of numbers; it has {self._names}; add what is missing"
             )
+        if id_column is None and len(index) > 1:
+            fault = f"{self.path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
+            raise DataError(fault, Setting("id_column"))
         return id_column or (index or self._names)[0]
 
     def plan(self, job: ReadJob) -> Mapping[str, list[str]]:
@@ -107,7 +110,7 @@ class _Table:
         column = self._file.read(columns=[self._id]).column(self._id)
         return column.cast("string").to_pylist() if is_text(kind) else column.to_pylist()
 
-    def view(self, columns: list[str]) -> tuple[Any, list[str] | range]:
+    def view(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[str] | range]:
         """Values and the names of the columns, read batch by batch."""
         lists = [column for column in columns if is_list(self._kinds[column])]
         if lists and len(columns) > 1:
@@ -120,9 +123,9 @@ class _Table:
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
                 )
-        return self._numbers(columns)
+        return self._numbers(columns, ids)
 
-    def _numbers(self, columns: list[str]) -> tuple[Any, list[Any]]:
+    def _numbers(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[Any]]:
         """Columns of numbers as they are, and of text as in a text table."""
         spool, digits, n = Spool(len(columns)), Digits(), 0
         text = [c for c, column in enumerate(columns) if is_text(self._kinds[column])]
@@ -133,7 +136,7 @@ class _Table:
                 block[:, c] = floats(batch.column(columns[c]), np.float64)
             for c in text:
                 cells = (cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist())
-                block[:, c] = reader.column(c, list(cells), range(n, n + len(batch)))
+                block[:, c] = reader.column(c, list(cells), ids[n : n + len(batch)])
             digits.look(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
             spool.add(block)
             n += len(batch)
