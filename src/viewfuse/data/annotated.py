@@ -51,18 +51,16 @@ def opened(data: Any, use: Use | None = None) -> Any:
     if is_anndata(data):
         places = use if isinstance(use, Mapping) else {"view_0": use or "X"}
         return {str(name): _table(str(name), data, place) for name, place in places.items()}
-    views = _by_name(data)
+    views: dict[Hashable, Any] = {}
+    if isinstance(data, Mapping) and not hasattr(data, "shape"):  # one kind of sparse matrix is a dict, too
+        views = dict(data)
+    elif isinstance(data, (list, tuple)):
+        views = {f"view_{v}": view for v, view in enumerate(data)}
     objects = [name for name, view in views.items() if is_annotated(view)]
     if use is not None:
         _check_use(use, [str(name) for name in objects])
     tables = {name: _table(str(name), views[name], place_of(use, str(name))) for name in objects}
     return data if not objects else views | tables
-
-
-def _by_name(data: Any) -> dict[Hashable, Any]:
-    if isinstance(data, Mapping) and not hasattr(data, "shape"):  # one kind of sparse matrix is a dict, too
-        return dict(data)
-    return {f"view_{v}": view for v, view in enumerate(data if isinstance(data, (list, tuple)) else ())}
 
 
 def place_of(use: Use | None, name: str) -> str:

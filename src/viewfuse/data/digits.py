@@ -221,22 +221,18 @@ def cells_as_numbers(table: Any, allowed: NDArray[np.bool_], ids: NDArray[Any]) 
     values = np.where(allowed[:, None], table.values, np.nan)
     numbers = objects_as_numbers(values)
     if numbers is None:
-        row, column, cell = _first_bad_cell(values)
+        cells = ((row, column, values[row, column]) for row, column in np.ndindex(values.shape))
+        row, column, cell = next(one for one in cells if one[2] is not None and not is_number(one[2]))
         raise NotANumber(
             f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}: "
             f"{reprlib.repr(cell)} {_fault(cell)}"
         )
     for column in np.flatnonzero((np.abs(numbers) >= EXACT).any(axis=0)).tolist():
-        cells = values[~np.isnan(numbers[:, column]), column]
-        some = set(whole_numbers(cells[:: -(-len(cells) // SAMPLED)].tolist()))
-        if len(cells) >= ROWS_THAT_VARY and are_fewer_as_floats(some):
+        there = values[~np.isnan(numbers[:, column]), column]
+        some = set(whole_numbers(there[:: -(-len(there) // SAMPLED)].tolist()))
+        if len(there) >= ROWS_THAT_VARY and are_fewer_as_floats(some):
             raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
     return numbers
-
-
-def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
-    cells = ((row, column, values[row, column]) for row, column in np.ndindex(values.shape))
-    return next(cell for cell in cells if cell[2] is not None and not is_number(cell[2]))
 
 
 def _fault(cell: Any) -> str:

@@ -135,8 +135,11 @@ def present_rows(
     given = table.values
     if given.dtype.kind == "O":
         given = cells_as_numbers(table, allowed, ids)
-    looks = [_filled_and_infinite(single(given[rows])) for rows in memory.parts(len(given))]
-    filled, infinite = (np.concatenate(found) for found in zip(*looks, strict=True))
+    filled, infinite = np.ones(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
+    for rows in memory.parts(len(given)):
+        part = single(given[rows])
+        if not np.isfinite(part).all():
+            filled[rows], infinite[rows] = ~np.isnan(part).all(axis=1), np.isinf(part).any(axis=1)
     wrong = np.flatnonzero(allowed & infinite)
     if len(wrong):
         _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
@@ -145,14 +148,6 @@ def present_rows(
         return exact(given, present), present, 0.0
     offset = 0.0 if placed else _offset(table, given, present)
     return measured(given, present, offset), present, offset
-
-
-def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows have a value at all, and which an infinite one."""
-    finite = np.isfinite(rows)
-    if finite.all():
-        return np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
-    return np.asarray(~np.isnan(rows).all(axis=1)), np.asarray(np.isinf(rows).any(axis=1))
 
 
 def _present_sparse_rows(
@@ -322,7 +317,11 @@ def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) 
     the range of a column says little. Rows that are the same are no neighbours. Empty cells are NaN.
     """
     low = np.fmin.reduce(rows)
-    apart = _minus(rows, low)
+    if rows.dtype.kind == "f":
+        apart = rows.astype(np.float64) - low
+    else:  # whole numbers, of which nothing is rounded before
+        wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
+        apart = (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
     counts = len(rows) - np.isnan(apart).sum(axis=0)
     ends = np.rint(np.linspace(0, 1, _PARTS + 1)[:, None] * np.maximum(counts - 1, 0)).astype(np.int64)
     cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
@@ -336,19 +335,6 @@ def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) 
     ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
     local = np.nanmedian(ratios, axis=0) > _MOST_LOST
     matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
-    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows, kind))
-
-
-def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
-    """How far cells are above the lowest of their columns; of whole numbers before anything is rounded."""
-    if rows.dtype.kind == "f":
-        return rows.astype(np.float64) - low
-    wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
-    return (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
-
-
-def _is_rounded(rows: NDArray[Any], kind: type[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Which columns have a cell that floats of that kind do not hold exactly."""
     with np.errstate(over="ignore", invalid="ignore"):
-        back = rows.astype(kind).astype(rows.dtype)
-    return np.asarray(((back != rows) & (rows == rows)).any(axis=0))
+        is_rounded = ((rows.astype(kind).astype(rows.dtype) != rows) & (rows == rows)).any(axis=0)
+    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & is_rounded)

@@ -292,7 +292,8 @@ def _plan(
     """The column of ids, and per view its columns."""
     names = list(kinds)
     chosen = id_column or names[0]
-    if chosen not in kinds or not _is_id(kinds[chosen]):
+    is_id = chosen in kinds and (is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
+    if not is_id:
         held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
         fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
         raise DataError(fault, Setting("id_column"))
@@ -321,10 +322,6 @@ def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, lis
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
             if not is_numeric(str(kind.value_type if is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
-
-
-def _is_id(kind: Any) -> bool:
-    return is_text(kind) or str(kind).startswith(("int", "uint"))
 
 
 def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:

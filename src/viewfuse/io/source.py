@@ -180,7 +180,12 @@ class FileSource:
         there = np.zeros(len(ids), dtype=bool)
         for v, values in enumerate(arrays):
             unknown = np.flatnonzero(~there & (mask[:, v] != 0))
-            there[unknown] = ~_is_nan(values, unknown)
+            if values.dtype.kind != "f":
+                there[unknown] = True
+            elif is_sparse(values):  # a row of NaN lacks the view
+                there[unknown] = ~nan_rows(values)[unknown]
+            else:
+                there[unknown] = ~np.isnan(values[unknown]).all(axis=1)
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
@@ -217,13 +222,6 @@ class FileSource:
         loaded = self._rows[v] is None and isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
         copies = 0 if loaded and values.dtype == np.float32 else itemsize
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
-
-
-def _is_nan(values: Any, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the rows are NaN, so that the sample lacks the view."""
-    if values.dtype.kind != "f":
-        return np.zeros(len(rows), dtype=bool)
-    return nan_rows(values)[rows] if is_sparse(values) else np.isnan(values[rows]).all(axis=1)
 
 
 def _check_view_shape(view: FileView) -> None:

@@ -124,10 +124,13 @@ def read_h5mu(path: Path, use: Use | None) -> Contents:
         if "mod" not in file or "obs" not in file:
             raise DataError(f"{path} has no 'mod' and 'obs', so it is no .h5mu file; write it with mudata")
         names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]
-        _check_known(path, names, use)
+        unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
+        if unknown or not names:
+            raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
         parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
         _check_size(path, file["obs"], parts)
-        return Contents(_views(path, parts, read), order=read(file["obs"]).index.tolist())
+        views = [_read_modality(path, name, *part, read) for name, part in parts.items()]
+        return Contents(views, order=read(file["obs"]).index.tolist())
 
 
 def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:
@@ -139,7 +142,7 @@ def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:
             raise DataError(f"{path} has no 'obs' and 'var', so it is no .h5ad file; write it with anndata")
         parts = {name: (file, place) for name, place in places.items()}
         _check_size(path, file["obs"], parts)
-        return _views(path, parts, read)
+        return [_read_modality(path, name, *part, read) for name, part in parts.items()]
 
 
 def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, str]]:
@@ -151,12 +154,6 @@ def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, st
         fault = f" names the views {unknown}, but the .h5ad files are called {list(names)}; name these"
         raise DataError(Setting("use"), fault)
     return {name: {name: place_of(use, name)} for name in names}
-
-
-def _check_known(path: Path, names: Sequence[str], use: Use | None) -> None:
-    unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
-    if unknown or not names:
-        raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
 
 
 def _check_size(path: Path, obs: Any, parts: Mapping[str, tuple[Any, str]]) -> None:
@@ -180,11 +177,7 @@ def _places(group: Any) -> list[str]:
     return ["X", *own] if "X" in group else own
 
 
-def _views(path: Path, parts: Mapping[str, tuple[Any, str]], read: Any) -> list[FileView]:
-    return [_read_modality(path, group, name, place, read) for name, (group, place) in parts.items()]
-
-
-def _read_modality(path: Path, group: Any, name: str, place: str, read: Any) -> FileView:
+def _read_modality(path: Path, name: str, group: Any, place: str, read: Any) -> FileView:
     values = read(group[place])
     columns: Sequence[Hashable] = range(values.shape[1])
     if hasattr(values, "iloc"):  # a data frame in obsm
