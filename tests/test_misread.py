@@ -42,6 +42,8 @@ def test_what_a_masked_array_hides_is_not_known():
         sample_weights(np.ma.array([1.0, 2, 3, 4], mask=HIDDEN), IDS)
     with pytest.raises(DataError, match="y_true, row 1: the label is missing"):
         nmi(y, [0, 1, 0, 1])
+    with pytest.raises(DataError, match=r"must_link\[0\]: 'nan' is no id"):
+        Pairs.of(np.ma.array([["a", "b"]], mask=[[False, True]]), None, IDS)
     rows = [np.ma.array([1.0, 2.0], mask=[False, True]), [3.0, 4.0]]
     assert np.isnan(Views({"a": rows}).arrays[0]).tolist() == [[False, True], [False, False]]
 
@@ -134,6 +136,23 @@ def test_labels_that_were_stored_as_bytes_are_text(tmp_path):
     assert read_labels(tmp_path / "a.npz") == {"0": "u", "1": "v"}
 
 
+def test_labels_of_a_column_of_floats_are_unknown_at_minus_one():
+    assert Hints.of(["-1.0", "1.0", b"u", "-1"], IDS).by_class(IDS) == {"1.0": ["b"], "u": ["c"]}
+
+
+@pytest.mark.parametrize("mask", [None, [[True], [False]]])
+@pytest.mark.parametrize("kind", ["annotated", "rows"])
+def test_what_cannot_be_hidden_is_named(kind, mask):
+    view = [[1.0, 2.0], None]
+    if kind == "annotated":
+        view = pytest.importorskip("anndata").AnnData(np.eye(2))
+    if kind == "rows" and mask is not None:
+        assert np.isnan(apply_mask([view], mask)[0]).tolist() == [[False] * 2, [True] * 2]
+        return
+    with pytest.raises(DataError, match=r"the mask has shape \(\)" if mask is None else "view 0 is no array; leave it"):
+        apply_mask([view], mask)
+
+
 def test_a_first_pair_that_is_misspelled_is_no_header():
     with pytest.raises(DataError, match="line 1: 'A' is no id, but 'a' is"):
         Pairs.of(PairTable([("A", "B"), ("c", "d")], ["line 1", "line 2"]), None, IDS)
@@ -179,3 +198,19 @@ def test_a_cell_of_text_is_named_by_the_id_of_its_row(tmp_path):
     write_table(arrow.table({"id": ["a", "b"], "x": ["1", "1_0"], "y": [1.0, 2.0]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="id 'b', column 'x': '1_0' is not a number"):
         read_views(tmp_path / "a.parquet")
+
+
+def test_columns_of_shards_are_called_differently_and_none_of_a_view_holds_ids(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    values = arrow.array([1, 2])
+    write_table(arrow.table([values] * 3, names=["id", "v.x", "v.x"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"two columns are called 'v\.x'"):
+        Shards(tmp_path / "a.parquet")
+    write_table(arrow.table({"v.n": values, "v.x": values}), tmp_path / "a.parquet")
+    with pytest.raises(
+        DataError, match=r"the first column 'v\.n' is called like one of a view; name the column of ids"
+    ):
+        Shards(tmp_path / "a.parquet")
+    assert Shards(tmp_path / "a.parquet", "v.n").layout.columns == (["v.x"],)

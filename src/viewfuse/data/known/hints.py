@@ -16,7 +16,7 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 UNKNOWN = -1
-_NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
+_NO_CLASS = ("", "-1", "-1.0", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
 """How labels are written that stand for none: -1 in scikit-learn, and what pandas and R have in empty cells."""
 
 
@@ -103,7 +103,7 @@ def _written(label: Any) -> str:
     """A label as text, empty where it stands for none; 2.0 is 2, as a column of integers with gaps has floats."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         label = int(label)
-    text = str(label).strip()
+    text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)).strip()
     return "" if text in _NO_CLASS else text
 
 

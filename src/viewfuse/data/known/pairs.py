@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from viewfuse.data.alignment import plainly
-from viewfuse.data.known.hints import UNKNOWN, Hints, id_key
+from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, id_key
 from viewfuse.errors import DataError
 
 MUST, CANNOT = "must_link", "cannot_link"
@@ -168,7 +168,7 @@ def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], li
         if cells and not any(plainly(one) in alike for one in cells[0]):
             cells, places = cells[1:], places[1:]
     else:
-        table = np.asarray(given, dtype=object)
+        table = as_objects(given)
         if table.size and (table.ndim != 2 or table.shape[1] != 2):
             raise DataError(f"{name} is of shape {table.shape}; give pairs of samples, of shape (pairs, 2)")
         cells = table.reshape(-1, 2).tolist()

@@ -55,7 +55,7 @@ class _Table:
 
     def __init__(self, path: Path, file: Any, schema: Any, id_column: str | None) -> None:
         self.path, self._file = path, file
-        _check_repeated(path, schema.names)
+        check_repeated(path, schema.names)
         self._kinds = {field.name: field.type for field in schema}
         stored = (schema.pandas_metadata or {}).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self._kinds]
@@ -145,7 +145,8 @@ class _Table:
         return reader.part(table, 0, len(columns))
 
 
-def _check_repeated(path: Path, names: list[str]) -> None:
+def check_repeated(path: Path, names: list[str]) -> None:
+    """Refuse two columns of one name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
