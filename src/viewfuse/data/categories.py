@@ -250,21 +250,16 @@ def without_rare(views: Any) -> Any:
 
     A column of texts most of which stand there once or twice is refused.
     """
-    arrays, columns, offsets, blocks = list(views.arrays), list(views.columns), list(views.offsets), views.blocks()
-    for v, name in enumerate(views.names):
+    kept: dict[int, list[int]] = {}
+    for v, blocks in enumerate(views.blocks()):
         counts: dict[int, float] = {}
-        for places in blocks[v]:
-            counts.update(zip(places, arrays[v][views.mask[:, v]][:, places].sum(axis=0).tolist(), strict=True))
-            _check_repeated(name, str(category_of(columns[v][places[0]])), [counts[p] for p in places])
-        rare = {place for place, count in counts.items() if count < FEWEST}
-        if rare:
-            kept = [place for place in range(len(columns[v])) if place not in rare]
-            arrays[v], columns[v] = arrays[v][:, kept], [columns[v][place] for place in kept]
-            arrays[v].flags.writeable = False
-            offsets[v] = np.broadcast_to(offsets[v], len(kept) + len(rare))[kept] if np.any(offsets[v]) else 0.0
-    if columns == list(views.columns):
-        return views
-    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+        for places in blocks:
+            rows = views.arrays[v][views.mask[:, v]]
+            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
+            _check_repeated(views.names[v], str(category_of(views.columns[v][places[0]])), [counts[p] for p in places])
+        if any(count < FEWEST for count in counts.values()):
+            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
+    return views.with_columns(kept) if kept else views
 
 
 def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:

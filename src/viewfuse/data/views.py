@@ -150,6 +150,17 @@ class Views:
         pairs = zip(self.names, self.arrays, strict=True)
         return self.replace(arrays=tuple(all_dense(name, a) if is_sparse(a) else a for name, a in pairs))
 
+    def with_columns(self, kept: Mapping[int, Sequence[int]]) -> Views:
+        """The same with some columns only, at these places, of the views of these numbers."""
+        arrays, columns, offsets = list(self.arrays), list(self.columns), list(self.offsets)
+        for v, places in kept.items():
+            own = np.broadcast_to(offsets[v], self.widths[v])[places]
+            arrays[v], columns[v] = arrays[v][:, places], [columns[v][place] for place in places]
+            if not is_sparse(arrays[v]):
+                arrays[v].flags.writeable = False
+            offsets[v] = own if np.any(own) else 0.0
+        return self.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+
     def in_units(self) -> Views:
         """The same as it was given: without offsets, in float64 where there were any."""
         pairs = zip(self.arrays, self.offsets, self.mask.T, strict=True)

@@ -65,12 +65,11 @@ def _number(value: float, exactly: float) -> str:
 def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
     """The views without a column, and what stood there: a number, or the value of a category."""
     names = np.full(len(views), "", dtype=object)
-    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
-    mask = np.array(views.mask)
+    kept: dict[int, list[int]] = {}
     for v, own in enumerate(views.columns):
         places = categories_in(own).get(column, []) or [c for c, name in enumerate(own) if name == column]
         for c in places:
-            exactly = np.broadcast_to(offsets[v], len(own))[c]
+            exactly = np.broadcast_to(views.offsets[v], len(own))[c]
             values = dense_rows(views.arrays[v][:, [c]], slice(None))[:, 0].astype(np.float64) + exactly
             is_value = category_of(own[c]) == column
             rows = np.flatnonzero(views.mask[:, v] & ~np.isnan(values) & ((values == 1) | ~np.bool_(is_value)))
@@ -83,17 +82,18 @@ def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
                 if names[row] not in ("", other):
                     raise _two_batches(column, views.ids[row], names[row], other)
             names[rows] = found
-        kept = [c for c in range(len(own)) if c not in places]
-        if not kept:
-            raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")
         if places:
-            arrays[v], columns[v] = arrays[v][:, kept], [own[c] for c in kept]
-            if not is_sparse(arrays[v]):  # whose missing rows are known already
-                mask[:, v] &= ~np.isnan(arrays[v]).all(axis=1)
-                arrays[v][~mask[:, v]] = 0
-            offsets[v] = np.broadcast_to(offsets[v], len(own))[kept] if np.any(offsets[v]) else 0.0
-    if columns == list(views.columns):
+            kept[v] = [c for c in range(len(own)) if c not in places]
+            if not kept[v]:
+                raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")
+    if not kept:
         raise DataError(Setting("batch"), f" {column!r} is no column of a view; name one, or give the batch by id")
+    left = views.with_columns(kept)
+    arrays, mask = list(left.arrays), np.array(left.mask)
+    for v in kept:
+        if not is_sparse(arrays[v]):  # whose missing rows are known already
+            mask[:, v] &= ~np.isnan(arrays[v]).all(axis=1)
+            arrays[v] = np.where(mask[:, v, None], arrays[v], np.float32(0))
     if not mask.any(axis=1).all():
         raise DataError(f"sample {str(views.ids[mask.any(axis=1).argmin()])!r} has nothing but its batch; drop it")
-    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets), mask=mask), names
+    return left.replace(arrays=tuple(arrays), mask=mask), names

@@ -107,8 +107,10 @@ def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str]
     path, first = job.path, next(lines, [])
     names = [unmarked(name) for name in _trimmed(first)]
     if job.header is False:
-        own = {name: getattr(job, name) or None for name in ("only", "drop")}
-        check_nameless(path, **own, id_column=job.id_column, blocks=job.blocks)
+        for option in ("only", "drop", "id_column", "blocks"):
+            if getattr(job, option) not in (None, (), []):
+                fault = f"{path}: ", Setting(option), " names columns, but with "
+                raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
     _check_first_line(path, names, job.id_column)
     if job.header is False:
         return [str(place) for place in range(len(first))], chain([first], lines)
@@ -224,14 +226,6 @@ def _are_labels(numbers: Sequence[float]) -> bool:
     if numbers[0] in (0, 1) and all(step == 1 for step in steps):
         return True
     return len(numbers) >= _MANY and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
-
-
-def check_nameless(path: Path, **by_name: object) -> None:
-    """Refuse options that name columns of a file that has no names of columns."""
-    for option, value in by_name.items():
-        if value is not None:
-            fault = f"{path}: ", Setting(option), " names columns, but with "
-            raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
 
 
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
