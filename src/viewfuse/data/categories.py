@@ -243,27 +243,3 @@ def too_many(column: str) -> str:
 DROP: tuple[str | Setting, ...] = (
     "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
 )  # fmt: skip
-
-
-def without_rare(views: Any) -> Any:
-    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
-
-    A column of texts most of which stand there once or twice is refused.
-    """
-    kept: dict[int, list[int]] = {}
-    for v, blocks in enumerate(views.blocks()):
-        counts: dict[int, float] = {}
-        for places in blocks:
-            rows = views.arrays[v][views.mask[:, v]]
-            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
-            _check_repeated(views.names[v], str(category_of(views.columns[v][places[0]])), [counts[p] for p in places])
-        if any(count < FEWEST for count in counts.values()):
-            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
-    return views.with_columns(kept) if kept else views
-
-
-def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
-    """Refuse a column of texts that hardly say what samples have in common."""
-    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
-        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
-        raise DataError(f"{once}so it is no category; ", *DROP)

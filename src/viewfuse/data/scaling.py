@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.tables import column_bounds, dense_rows, present_parts
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, blocks_in
 from viewfuse.utils import memory
 from viewfuse.utils.settings import check_choice
 
@@ -121,7 +121,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
     """
     check_choice("scaling", kind, KINDS)
     units = tuple(units) or (_COLUMNS,) * len(views.arrays)
-    blocks = views.blocks()
+    blocks = blocks_in(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
     asked = tuple(one and (kind != "mixed" or not own) for one, own in zip(asked, blocks, strict=True))
     whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
@@ -136,7 +136,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    pairs, blocks = [], views.blocks()
+    pairs, blocks = [], blocks_in(views)
     for v, array in enumerate(views.arrays):
         low, factor = 0.0, 1.0
         if views.mask[:, v].any():
@@ -208,7 +208,7 @@ def column_weights(views: Views) -> list[NDArray[np.float64]]:
     something, neighbours in other views have in common. In a table with a category of which this is true, numbers and
     categories of which it is not count a quarter; the others count more, so that the table counts the same.
     """
-    return [_weights_of(views, v, blocks) for v, blocks in enumerate(views.blocks())]
+    return [_weights_of(views, v, blocks) for v, blocks in enumerate(blocks_in(views))]
 
 
 def _weights_of(views: Views, v: int, blocks: Sequence[list[int]]) -> NDArray[np.float64]:

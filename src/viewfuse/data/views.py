@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import aligned, checked_mask, ids_of
 from viewfuse.data.annotated import Use, is_annotated, opened
-from viewfuse.data.categories import blocks_of, encoded_frame, plain_in, with_words, without_rare
+from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import called, labelled
 from viewfuse.data.sparse_tables import all_dense, empty
@@ -126,7 +126,7 @@ class Views:
             tables = [Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)]
             data = data.replace()
             data._read(tables, data.mask)
-        return without_rare(data) if any(data.blocks()) else data
+        return without_rare(data)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -138,28 +138,12 @@ class Views:
             setattr(copy, name, parts.get(name, getattr(self, name)))
         return copy
 
-    def blocks(self) -> list[list[list[int]]]:
-        """Per view the columns of each of its categories; none where columns have no names."""
-        views = zip(self.columns, self.arrays, self.mask.T, strict=True)
-        return [[] if isinstance(one, range) else blocks_of(one, *own) for one, *own in views]
-
     def dense(self) -> Views:
         """The same with dense arrays only, where memory allows: for what cannot work on sparse ones."""
         if not any(is_sparse(a) for a in self.arrays):
             return self
         pairs = zip(self.names, self.arrays, strict=True)
         return self.replace(arrays=tuple(all_dense(name, a) if is_sparse(a) else a for name, a in pairs))
-
-    def with_columns(self, kept: Mapping[int, Sequence[int]]) -> Views:
-        """The same with some columns only, at these places, of the views of these numbers."""
-        arrays, columns, offsets = list(self.arrays), list(self.columns), list(self.offsets)
-        for v, places in kept.items():
-            own = np.broadcast_to(offsets[v], self.widths[v])[places]
-            arrays[v], columns[v] = arrays[v][:, places], [columns[v][place] for place in places]
-            if not is_sparse(arrays[v]):
-                arrays[v].flags.writeable = False
-            offsets[v] = own if np.any(own) else 0.0
-        return self.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
 
     def in_units(self) -> Views:
         """The same as it was given: without offsets, in float64 where there were any."""
@@ -234,6 +218,48 @@ class Views:
         if matching.places is not None and not isinstance(offset, float):
             offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
         return *matched(array, self.mask[:, v], matching), offset, matching.ignored
+
+
+def blocks_in(views: Views) -> list[list[list[int]]]:
+    """Per view the columns of each of its categories; none where columns have no names."""
+    parts = zip(views.columns, views.arrays, views.mask.T, strict=True)
+    return [blocks_of(one, *own) if len(one) and not isinstance(one, range) else [] for one, *own in parts]
+
+
+def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
+    """The same with some columns only, at these places, of the views of these numbers."""
+    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
+    for v, places in kept.items():
+        own = np.broadcast_to(offsets[v], views.widths[v])[places]
+        arrays[v], columns[v] = arrays[v][:, places], [columns[v][place] for place in places]
+        if not is_sparse(arrays[v]):
+            arrays[v].flags.writeable = False
+        offsets[v] = own if np.any(own) else 0.0
+    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+
+
+def without_rare(views: Views) -> Views:
+    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
+
+    A column of texts most of which stand there once or twice is refused.
+    """
+    kept: dict[int, list[int]] = {}
+    for v, blocks in enumerate(blocks_in(views)):
+        counts: dict[int, float] = {}
+        for places in blocks:
+            rows = views.arrays[v][views.mask[:, v]]
+            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
+            _check_repeated(views.names[v], str(category_of(views.columns[v][places[0]])), [counts[p] for p in places])
+        if any(count < FEWEST for count in counts.values()):
+            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
+    return with_columns(views, kept) if kept else views
+
+
+def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
+    """Refuse a column of texts that hardly say what samples have in common."""
+    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
+        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
+        raise DataError(f"{once}so it is no category; ", *DROP)
 
 
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:

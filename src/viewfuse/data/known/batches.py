@@ -12,7 +12,7 @@ from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.known.hints import labels_of
 from viewfuse.data.tables import dense_rows, is_sparse
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, with_columns
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting
 
@@ -88,7 +88,7 @@ def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
                 raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")
     if not kept:
         raise DataError(Setting("batch"), f" {column!r} is no column of a view; name one, or give the batch by id")
-    left = views.with_columns(kept)
+    left = with_columns(views, kept)
     arrays, mask = list(left.arrays), np.array(left.mask)
     for v in kept:
         if not is_sparse(arrays[v]):  # whose missing rows are known already
