@@ -7,6 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.io import savemat
 from scipy.sparse import csr_array
 
 from viewfuse import Views, read_views
@@ -15,7 +16,7 @@ from viewfuse.data.known.hints import Hints
 from viewfuse.data.known.knowledge import sample_weights, weights_of_views
 from viewfuse.data.known.pairs import Pairs, PairTable
 from viewfuse.distributed.shards import Shards
-from viewfuse.errors import DataError, NotANumber, SettingError
+from viewfuse.errors import DataError, NotANumber, SettingError, SuspiciousDataWarning
 from viewfuse.io.labels import read_labels, read_pairs
 from viewfuse.metrics import nmi
 from viewfuse.missing import apply_mask
@@ -44,6 +45,8 @@ def test_what_a_masked_array_hides_is_not_known():
         nmi(y, [0, 1, 0, 1])
     with pytest.raises(DataError, match=r"must_link\[0\]: 'nan' is no id"):
         Pairs.of(np.ma.array([["a", "b"]], mask=[[False, True]]), None, IDS)
+    annotated = pytest.importorskip("anndata").AnnData(np.ma.array(np.ones((2, 2)), mask=np.eye(2)))
+    assert np.isnan(Views({"a": annotated}).arrays[0]).tolist() == [[True, False], [False, True]]
     rows = [np.ma.array([1.0, 2.0], mask=[False, True]), [3.0, 4.0]]
     assert np.isnan(Views({"a": rows}).arrays[0]).tolist() == [[False, True], [False, False]]
 
@@ -158,7 +161,11 @@ def test_a_first_pair_that_is_misspelled_is_no_header():
         Pairs.of(PairTable([("A", "B"), ("c", "d")], ["line 1", "line 2"]), None, IDS)
 
 
-@pytest.mark.parametrize("flags", [[True, False, True], ["u", "v", "u"]], ids=["yes and no", "text"])
+@pytest.mark.parametrize(
+    "flags",
+    [[True, False, True], ["u", "v", "u"], pd.array([True, None, False], "boolean")],
+    ids=["yes and no", "text", "with gaps"],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_frame_in_obsm_of_several_kinds_is_read_alike_in_memory_and_in_a_file(tmp_path, flags):
     anndata = pytest.importorskip("anndata")
@@ -167,7 +174,7 @@ def test_a_frame_in_obsm_of_several_kinds_is_read_alike_in_memory_and_in_a_file(
     data.write_h5ad(tmp_path / "a.h5ad")
     read = read_views(tmp_path / "a.h5ad", use="obsm/own")
     given = Views(data, use="obsm/own")
-    assert read.arrays[0].tolist() == given.arrays[0].tolist()
+    np.testing.assert_array_equal(read.arrays[0], given.arrays[0])
     assert read.columns == given.columns
     assert read.arrays[0][:, -1].tolist() == [1, 2, 3]
 
@@ -214,3 +221,20 @@ def test_columns_of_shards_are_called_differently_and_none_of_a_view_holds_ids(t
     ):
         Shards(tmp_path / "a.parquet")
     assert Shards(tmp_path / "a.parquet", "v.n").layout.columns == (["v.x"],)
+
+
+def test_cells_are_matched_with_a_frame_of_numbers_by_name():
+    """They were matched by their order where the frame had whole numbers as index."""
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(np.eye(3), obs=pd.DataFrame(index=["3", "1", "2"]))
+    with pytest.raises(DataError, match="3 of them differ only in how they are written"):
+        Views({"a": cells, "b": pd.DataFrame(np.eye(3), index=[1, 2, 3])})
+    with pytest.warns(SuspiciousDataWarning, match="'a' has row labels 0, 1, 2, ..., but 'b' has ids such as 'x'"):
+        Views({"a": anndata.AnnData(np.eye(3)), "b": pd.DataFrame(np.eye(3), index=list("xyz"))})
+
+
+@pytest.mark.parametrize("other", [np.eye(3) * 1j, np.array(["a", "b", "c"]), np.zeros((0, 0))])
+def test_a_numbered_matrix_that_cannot_be_read_is_not_left_out(tmp_path, other):
+    savemat(tmp_path / "a.mat", {"X1": np.eye(3), "X2": other})
+    with pytest.raises(DataError, match="'X2' is no matrix of real numbers, unlike 'X1'"):
+        read_views(tmp_path / "a.mat")

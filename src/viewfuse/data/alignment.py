@@ -29,7 +29,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     labelled = {name: view.index for name, view in frames.items() if has_row_labels(view)}
     if any(index.dtype.kind in "iu" for index in labelled.values()):
         # 0, 1, 2, ... next to other whole numbers are labels, too.
-        labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
+        labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc") or has_row_labels(view)}
     for name, index in labelled.items():
         _check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
@@ -43,7 +43,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
 
 def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
     """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
-    counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
+    counted = [name for name, view in frames.items() if hasattr(view, "index") and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
         _tell_counted(f"view {counted[0]!r}", f"{other!r} has", index.tolist())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import encoded_frame
-from viewfuse.data.digits import exact_frame
+from viewfuse.data.digits import exact_frame, filled
 from viewfuse.data.sparse_tables import NamedMatrix, canonical, check_sparse
 from viewfuse.data.tables import is_sparse
 from viewfuse.errors import DataError
@@ -144,7 +144,7 @@ def _in_memory(where: str, found: Any) -> Any:
         check_sparse(where, found)
         return canonical(found)
     if isinstance(found, np.ndarray):
-        return np.asarray(found)
+        return filled(found) if isinstance(found, np.ma.MaskedArray) else np.asarray(found)
     if hasattr(found, "backend"):  # a sparse matrix on disk
         return _in_memory(where, found.to_memory())
     if type(found).__module__.startswith("h5py."):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.annotated import Use, frame_cells, place_of
-from viewfuse.data.digits import is_number, objects_as_numbers
+from viewfuse.data.digits import as_array, is_number, objects_as_numbers
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Allowance, bytes_of
@@ -194,7 +194,7 @@ def _read_modality(path: Path, name: str, group: Any, place: str, read: Any) -> 
 
 def _as_numbers(where: str, cells: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
     """Cells of several kinds as numbers."""
-    found = objects_as_numbers(cells)
+    found = objects_as_numbers(as_array(where, cells))
     if found is None:
         wrong = next(name for c, name in enumerate(columns) if not all(map(is_number, cells[:, c])))
         raise DataError(f"{where}, column {wrong!r} holds something that is no number; encode it or drop the column")

@@ -115,8 +115,10 @@ def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
         if name in cells:
             return {f"view_{v}": cell for v, cell in enumerate(variables[name])}
     alike = ([name for name in variables if pattern.fullmatch(name)] for pattern in _NUMBERED)
-    matrices = ([name for name in names if _is_matrix(variables[name])] for names in alike)
-    numbered = in_order(next((names for names in matrices if names), []))
+    numbered = in_order(next((names for names in alike if any(_is_matrix(variables[name]) for name in names)), []))
+    for name in numbered:
+        if not _is_matrix(variables[name]):
+            raise DataError(f"{path}: {name!r} is no matrix of real numbers, unlike {numbered[0]!r}; call it otherwise")
     others = [name for name in cells if name not in LABELS]
     if not numbered and others:
         return {f"view_{v}": cell for v, cell in enumerate(variables[others[0]])}
