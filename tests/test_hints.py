@@ -17,7 +17,8 @@ from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import losses, trials
+from viewfuse.methods.urrl import method as losses
+from viewfuse.methods.urrl import trials
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words

@@ -20,7 +20,7 @@ from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.data.known.pairs import Pairs, PairTable
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
-from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl import method as losses
 from viewfuse.methods.urrl.trials import Trial
 from viewfuse.selection.messages import label, restored, words
 

@@ -21,9 +21,8 @@ from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.augment import plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import URRLMethod, plain_batch
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.neighbors.samples import Samples

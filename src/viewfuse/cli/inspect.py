@@ -18,7 +18,6 @@ from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io import writers as results
-from viewfuse.methods.urrl import cost
 from viewfuse.methods.urrl.config import Config
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 from viewfuse.utils.console import plain
@@ -179,6 +178,7 @@ def _describe_kind(front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
 
 def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     """What a fit with default settings costs, with a training of every scaling."""
+    from viewfuse.methods.urrl import network as cost
     from viewfuse.methods.urrl.training import measured_step
 
     config, widths = Config().sized(n_samples), [one.columns for one in front_ends]

@@ -36,9 +36,8 @@ from viewfuse.fitted.model import Model
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
 from viewfuse.methods.enlarging import Enlarged
 from viewfuse.methods.numbering import of_number, with_numbers
-from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import URRLMethod, dropout_of
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.confidence import mean_confidence

@@ -5,7 +5,7 @@ The cluster with the number of a class is that of the class. Clusters beyond the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import Guidance, Knowledge
+from viewfuse.engine.training import Training
 from viewfuse.neighbors.samples import Samples
 from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
@@ -35,6 +36,35 @@ _CLEARLY = 1.5
 _MOST_DOUBTFUL = 0.4
 """Of the hints: with one wrong in five, 23 to 29 % were doubtful where clusters are nearly the classes (Handwritten and
 BDGP, 600 samples), and 45 % or more, wrong or right, where they are not (Scene15, LandUse-21, 800 samples)."""
+_PAIRS_PER_STEP = 16
+"""Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
+
+
+def known_of(training: Training) -> list[Tensor | None]:
+    """The classes and weights of the samples of each network, of shape (replicates, samples); None where unknown."""
+    both = zip(*((run.known.followed, run.known.weights) for run in training.runs), strict=True)
+    return [torch.stack(one) if all(own is not None for own in one) else None for one in both]
+
+
+def pair_loss_of(training: Training) -> Callable[[], Tensor] | None:
+    """From nothing to the loss of pairs that are drawn anew for each step; None without pairs, which all runs share.
+
+    A batch of the step would seldom hold both samples of a pair.
+    """
+    method, known = training.runs[0].method, training.runs[0].known
+    if known.pairs is None or known.together is None:
+        return None
+    all_pairs, together, count = known.pairs, known.together, min(_PAIRS_PER_STEP, len(known.pairs))
+    per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
+
+    def loss() -> Tensor:
+        drawn = (training.random.uniform(count) * len(all_pairs)).long().clamp(max=len(all_pairs) - 1)
+        rows = all_pairs[drawn].mT.flatten(1)
+        draws = torch.unflatten(training.random.uniform(rows.shape[1] * per_sample), 1, (rows.shape[1], -1))
+        batch = method.prepare(training.pooled, rows + training.first_rows, view_dropout, draws)
+        return method.pair_loss(training.network, batch, together[drawn])
+
+    return loss
 
 
 def known_centers(

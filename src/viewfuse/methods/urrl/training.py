@@ -16,10 +16,9 @@ from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_s
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
 from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
-from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_centers
-from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, known_of, pair_loss_of
+from viewfuse.methods.urrl.hints import known_centers, known_of, pair_loss_of
+from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
