@@ -300,7 +300,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, TypeError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
     return found
-
-
-NO_CHECKPOINT = Checkpoint()
-"""Keeps nothing."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from viewfuse.data.known.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
@@ -215,15 +215,15 @@ class Training:
 
     # Training.
 
-    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT) -> None:
+    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint | None = None) -> None:
         """Train for a stage; networks whose losses are not finite are marked as diverged."""
         if not stage.epochs:
             return
         first = self.runs[0].n_epochs
         until, steps = first + stage.epochs, self.begin(stage)
-        kept = checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
+        kept = checkpoint and checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
         with tensor_cores(self.device):
-            for epoch in kept.left(range(first, until)):
+            for epoch in kept.left(range(first, until)) if kept else range(first, until):
                 if _is_over(stage, self.runs):
                     break
                 began = time.perf_counter()
@@ -231,7 +231,8 @@ class Training:
                 self.record(stage.name, terms, time.perf_counter() - began)
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
-                kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
+                if kept:
+                    kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
         self.network.zero_grad()
         self.unstack()
         for network in (self.network, *self._networks):

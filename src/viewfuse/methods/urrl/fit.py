@@ -18,7 +18,7 @@ from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.callbacks import SILENT, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import History, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
@@ -105,7 +105,7 @@ def fit_models(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
@@ -125,7 +125,8 @@ def fit_models(
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
     """
-    known.check(config.n_clusters)
+    if known is not NOTHING:
+        known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
     check_choice("scaling", scaling, ("auto", *KINDS))

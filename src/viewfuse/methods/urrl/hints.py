@@ -40,20 +40,14 @@ _PAIRS_PER_STEP = 16
 """Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
 
 
-def known_of(training: Training) -> list[Tensor | None]:
-    """The classes and weights of the samples of each network, of shape (replicates, samples); None where unknown."""
-    both = zip(*((run.known.followed, run.known.weights) for run in training.runs), strict=True)
-    return [torch.stack(one) if all(own is not None for own in one) else None for one in both]
-
-
-def pair_loss_of(training: Training) -> Callable[[], Tensor] | None:
-    """From nothing to the loss of pairs that are drawn anew for each step; None without pairs, which all runs share.
+def pair_loss_of(training: Training) -> Callable[[], Tensor]:
+    """From nothing to the loss of pairs that are drawn anew for each step; all runs share their pairs.
 
     A batch of the step would seldom hold both samples of a pair.
     """
     method, known = training.runs[0].method, training.runs[0].known
-    if known.pairs is None or known.together is None:
-        return None
+    assert known.pairs is not None
+    assert known.together is not None
     all_pairs, together, count = known.pairs, known.together, min(_PAIRS_PER_STEP, len(known.pairs))
     per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from viewfuse.data.known.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_centers, known_of, pair_loss_of
+from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
@@ -52,7 +52,7 @@ def pretrain(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
@@ -71,7 +71,7 @@ def pretrain(
 
 
 def _pretrained(
-    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint
+    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint | None
 ) -> Sequence[TrainState]:
     training = Training(group)
     training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
@@ -88,7 +88,7 @@ def train_jointly(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
     """The second stage of trainings that have had the first, with equal configurations; see `pretrain`.
 
@@ -100,7 +100,9 @@ def train_jointly(
     _train(_trained_jointly, [(group, progress, checkpoint) for group in groups], n_jobs, threads)
 
 
-def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
+def _trained_jointly(
+    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
+) -> Sequence[TrainState]:
     training, watches = Training(group), _watches(group)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
@@ -181,7 +183,8 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
     """From a batch of rows to the terms of the loss and their weighted sum."""
     method, stored, first = training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
-    (classes, weights), pair_loss = known_of(training), pair_loss_of(training) if joint else None
+    classes, weights = (_of_all(training, name) for name in ("followed", "weights"))
+    pair_loss = pair_loss_of(training) if joint and training.runs[0].known.pairs is not None else None
     names = (*TERMS, *([HINTS] if joint and classes is not None else []), *([PAIRS] if pair_loss else []))
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
@@ -197,6 +200,12 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
         return {**dict(zip(names, terms, strict=True)), "total": method.total(terms, weight)}
 
     return loss
+
+
+def _of_all(training: Training, name: str) -> Tensor | None:
+    """What guides the samples of each network, of shape (replicates, samples); None where nothing does."""
+    known = [getattr(run.known, name) for run in training.runs]
+    return torch.stack(known) if all(own is not None for own in known) else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
@@ -198,7 +198,7 @@ class Search:
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
         prepared = prepare(self.source, scaler.weighed(self.known.views), depth, self.device)
-        known = Guidance.of(self.known, self.device)
+        known = UNGUIDED if self.known is NOTHING else Guidance.of(self.known, self.device)
         others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights, known.views)
         if self.known.hints is not None:
             others = {name: class_numbers(own, self.known.hints.codes, k)[own] for name, own in others.items()}
