@@ -91,7 +91,7 @@ def set_threads():
 @pytest.fixture
 def never_still(monkeypatch):
     """A joint stage goes on where clusters do not change: those of small and clear sets never do."""
-    monkeypatch.setattr("viewfuse.engine.callbacks._STILL", 0.0)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._STILL", 0.0)
 
 
 @pytest.fixture

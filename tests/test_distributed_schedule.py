@@ -40,10 +40,10 @@ from viewfuse.distributed.processes import Processes, was_restarted
 from viewfuse.distributed.row_buckets import Buckets
 from viewfuse.distributed.shards import Layout
 from viewfuse.distributed.training import train_on_all
-from viewfuse.engine import callbacks as early_stopping
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
+from viewfuse.methods.urrl import training as early_stopping
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture

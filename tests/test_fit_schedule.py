@@ -15,7 +15,7 @@ from conftest import make_blobs
 from flat import flat
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
-from viewfuse.engine.callbacks import Progress
+from viewfuse.engine.training import Progress
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import trials

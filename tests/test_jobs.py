@@ -24,7 +24,7 @@ from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
 from viewfuse.cli.options import on_engine
-from viewfuse.engine.callbacks import Progress
+from viewfuse.engine.training import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.utils import jobs as jobs_module
 from viewfuse.utils.jobs import run_jobs, worker_count

@@ -132,16 +132,14 @@ def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
     import torch
 
     from viewfuse.fitted.model import scaled_tensors
-    from viewfuse.fitted.novelty import AMONG, Surroundings
     from viewfuse.neighbors.samples import index_training_set
     from viewfuse.selection.messages import words
+    from viewfuse.selection.rules import AMONG, outliers
 
     rows = np.sort(np.random.default_rng(0).permutation(len(views))[:_MOST_SAMPLES])
     reduced = reduction.apply(views[rows])
     scaled = scaled_tensors(reduced, fit_scaler(reduced, "mixed", reduction.units), torch.device("cpu"))
-    found = Surroundings.of(index_training_set(*scaled, AMONG), np.empty((len(rows), 0))).outliers(
-        views.names, reduced.ids
-    )
+    found = outliers(index_training_set(*scaled, AMONG), views.names, reduced.ids)
     return {"looked_at": len(rows), "by_view": found.evidence, "why": words(found) if found.chosen else ""}
 
 

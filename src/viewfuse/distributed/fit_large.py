@@ -31,9 +31,8 @@ from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards, found_shards, given_paths
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.batches import clusters, replicate_seeds
-from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.training import TrainState
+from viewfuse.engine.training import Progress, TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks
 from viewfuse.io.writers import as_json

@@ -28,7 +28,6 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
 
@@ -121,9 +120,7 @@ class Checkpoint:
         if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
-    def stage(
-        self, name: str, runs: Sequence[Any], learner: Learner, watches: Sequence[EarlyStopping] = ()
-    ) -> KeptStage:
+    def stage(self, name: str, runs: Sequence[Any], learner: Learner, watches: Sequence[Any] = ()) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
         return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
@@ -158,7 +155,7 @@ class KeptStage:
         path: Path | None,
         runs: Sequence[Any],
         learner: Learner,
-        watches: Sequence[EarlyStopping],
+        watches: Sequence[Any],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
         self._learner, self._watches = learner, watches
@@ -183,7 +180,7 @@ class KeptStage:
         """Weights, the best ones, the clusters that were judged last, and Adam's moments unless the stage is over."""
         found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         for i, watch in enumerate(self._watches):
-            found |= {f"best.{i}.{name}": x for name, x in watch.best_weights.items()}
+            found |= {f"best.{i}.{name}": x for name, x in watch.weights.items()}
             found |= {} if watch.labels is None else {f"labels.{i}": watch.labels}
         if epoch < self._end:
             for i, state in self._learner.adam.state_dict()["state"].items():
@@ -238,7 +235,7 @@ def _short(numbers: Sequence[int]) -> str:
     return whole if len(whole) <= _LONGEST_PART else hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
-def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:
+def _recall(stage: Any, known: Mapping[str, Any]) -> None:
     """Let it be as it was; JSON has no numbers as keys."""
     for name, value in known.items():
         setattr(stage, name, {int(k): v for k, v in value.items()} if isinstance(value, dict) else value)

@@ -20,9 +20,10 @@ from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 from viewfuse.data.tables import called
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
-from viewfuse.fitted.novelty import USUAL, nearest_distances
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
 from viewfuse.neighbors.samples import Samples
+from viewfuse.selection.rules import neighbor_distances
 from viewfuse.utils.console import warn
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _novelty(model: Model, new: Samples) -> list[DriftTest]:
     order = np.random.default_rng(0).permutation(n)
     aside, rest = np.sort(order[: min(n // 2, _ASIDE)]), np.sort(order[min(n // 2, _ASIDE) :])
     among, own = model.thinned(rest), model.stored.take(torch.from_numpy(aside).to(model.stored.present.device))
-    before, now = (nearest_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
+    before, now = (neighbor_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
     columns = zip(model.names, before.T, now.T, strict=True)
     tests = [_farther(name, old[~np.isnan(old)], far[~np.isnan(far)]) for name, old, far in columns]
     return [one for one in tests if one is not None]

@@ -27,7 +27,7 @@ from viewfuse.neighbors.search import NO_NEIGHBOR
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
-from viewfuse.selection.rules import SCALINGS
+from viewfuse.selection.rules import SCALINGS, Fences
 from viewfuse.utils.console import warn
 
 _ROWS_TO_JOIN = 8_192
@@ -194,6 +194,11 @@ class Model:
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
 
     @cached_property
+    def fences(self) -> Fences:
+        """Beyond which samples are outliers."""
+        return Fences.of(self.stored)
+
+    @cached_property
     def surroundings(self) -> Surroundings:
         """How far the training samples lie from each other."""
         return Surroundings.of(self.stored, self.unseen)
@@ -311,7 +316,7 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        unseen = unseen_by_others(reduction, filled)
+        unseen = unseen_by_others(reduction, filled) if reduction.has_words else np.empty((len(views), 0))
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
         if before.batch is None:
             return cls(*source, before, unseen)

@@ -22,9 +22,8 @@ from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
-from viewfuse.engine.callbacks import SILENT, Progress
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.training import TrainState, check_diverged
+from viewfuse.engine.training import SILENT, Progress, TrainState, check_diverged
 from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod

@@ -43,7 +43,7 @@ from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.messages import records, restored
-from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.rules import clustering_weight, outliers
 from viewfuse.selection.splits import LEAST
 from viewfuse.selection.tree import centers_of
 
@@ -215,9 +215,9 @@ def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: ND
         again, shifts, count = known.again.copy(), known.shifts.copy(), len(given.numbers)
         again[:count], shifts[:count] = np.minimum(again[:count], old.again), old.shifts
         model = replace(model, calibration=replace(known, again=again, shifts=shifts))
-    soft, outliers = model.assign(model.stored, embedding), model.surroundings.outliers(model.names, ids)
-    made = [mean_confidence(soft, model.calibration), *([outliers] if outliers.chosen else [])]
-    made += [] if old is None else [trust_of(model, soft, outliers.chosen)]
+    soft, far = model.assign(model.stored, embedding), outliers(model.stored, model.names, ids)
+    made = [mean_confidence(soft, model.calibration), *([far] if far.chosen else [])]
+    made += [] if old is None else [trust_of(model, soft, far.chosen)]
     return Fitted(model, embedding, run.history, run.seed, [run.objective], records(*made))
 
 

@@ -270,6 +270,11 @@ class Reduction:
     front_ends: tuple[FrontEnd, ...]
 
     @property
+    def has_words(self) -> bool:
+        """Whether a view holds words or links."""
+        return any(one.how in SPARSE for one in self.front_ends)
+
+    @property
     def units(self) -> tuple[Unit, ...]:
         """Per view what has a unit of its own: its columns, all of the view (components), or its rows (words).
 

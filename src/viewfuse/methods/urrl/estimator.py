@@ -20,8 +20,8 @@ from viewfuse.data.filling import FILLS
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
-from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import Progress
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters

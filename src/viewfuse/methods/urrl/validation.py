@@ -16,8 +16,8 @@ from torch import Tensor
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
-from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import Progress
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
