@@ -239,10 +239,6 @@ class PlainModel:
     stored: object = None
     names: tuple = ()
 
-    @property
-    def surroundings(self):
-        return SimpleNamespace(outliers=lambda names, ids: SimpleNamespace(chosen=[]))
-
     def assign(self, stored, embedding):
         return None
 
@@ -257,6 +253,7 @@ def test_old_clusters_are_worth_no_more_than_before_and_keep_their_shifts(monkey
     monkeypatch.setattr(updating, "embed_stored", lambda run: None)
     monkeypatch.setattr(updating, "clusters", lambda *given: torch.zeros(2))
     monkeypatch.setattr(updating, "calibrated", lambda model, *labels: PlainModel(model.network, model.method, new))
+    monkeypatch.setattr(updating, "outliers", lambda *given: SimpleNamespace(chosen=[]))
     for name in ("mean_confidence", "trust_of"):
         monkeypatch.setattr(updating, name, lambda *given: None)
     monkeypatch.setattr(updating, "records", lambda *made: {})

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import checked_mask, has_row_labels, is_table
-from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.alignment import checked_mask
+from viewfuse.data.given import has_row_labels, is_sparse, is_table
 from viewfuse.data.tables import filled
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong

@@ -12,8 +12,8 @@ from viewfuse.cli import options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.filling import filled_by_median
+from viewfuse.data.given import is_sparse
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.data.sparse_tables import is_sparse
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError

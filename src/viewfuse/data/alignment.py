@@ -9,57 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import AnnotatedTable, is_annotated
+from viewfuse.data.annotated import AnnotatedTable
 from viewfuse.data.digits import exact_frame
-from viewfuse.data.sparse_tables import is_sparse_frame, reindexed
+from viewfuse.data.given import has_row_labels, is_sparse_frame
+from viewfuse.data.sparse_tables import reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 CURE = "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
 _MOST = 50_000
 """Ids of a view that are looked at; who misspells ids does not begin after so many."""
-
-
-def is_table(data: Any) -> bool:
-    """Whether `data` is one 2-D table rather than a collection of views."""
-    if is_annotated(data):
-        return False
-    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
-        return not (isinstance(data, np.ndarray) and _is_cell_array(data))
-    if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
-        return False
-    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
-
-
-def _is_nested(row: Sequence[Any]) -> bool:
-    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
-
-
-def _is_cell_array(data: NDArray[Any]) -> bool:
-    """Whether an object array holds views, as arrays read from MATLAB files do."""
-    return data.dtype == object and data.size > 0 and all(getattr(cell, "ndim", 0) == 2 for cell in data.ravel()[:1])
-
-
-def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """The views by name, in order."""
-    if is_table(data):
-        data = [data]
-    elif isinstance(data, np.ndarray):
-        data = list(data.ravel())
-    if not isinstance(data, (Mapping, list, tuple)):
-        raise DataError(
-            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
-        )
-    views = list(data.values()) if isinstance(data, Mapping) else list(data)
-    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
-    chosen = found if names is None else [str(name) for name in names]
-    if not views:
-        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
-    if len(chosen) != len(views):
-        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
-    if len(set(chosen)) != len(chosen):
-        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
-    return dict(zip(chosen, views, strict=True))
 
 
 def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dict[str, Any], Sequence[Hashable] | None]:
@@ -101,17 +60,6 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
     return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
 
 
-def has_row_labels(view: Any) -> bool:
-    """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
-    if isinstance(view, AnnotatedTable):
-        return not view.is_numbered
-    if not hasattr(view, "iloc"):
-        return False
-    index = view.index
-    is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
-    return not is_default
-
-
 def _check_labels(where: str, index: Any) -> None:
     if index.nlevels == 1 and index.hasnans:
         raise DataError(f"{where}: a row label is missing; give every row the id of its sample")
@@ -151,9 +99,7 @@ def _kind(index: Any) -> tuple[int, str]:
 
 
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:
-    """One id per sample, each once; 0, 1, 2, ... by default."""
-    if ids is None:
-        return np.arange(n)
+    """One id per sample, each once."""
     is_list = hasattr(ids, "__len__") and not isinstance(ids, (str, set, dict)) and len(ids) == n
     if not is_list or not _are_names(ids):
         raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}")
@@ -191,11 +137,6 @@ def check_written(ids: NDArray[Any]) -> None:
         other = seen.setdefault(str(name), name)
         if other != name:
             raise DataError(f"two ids are both written {str(name)!r}, {written(other)} and {written(name)}; {CURE}")
-
-
-def only_counted(ids: NDArray[Any]) -> bool:
-    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
-    return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
 
 
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
@@ -237,8 +178,6 @@ def checked_mask(
     labels : pandas Index or list of the row labels that the views came with; None where they had none
     """
     n = len(ids)
-    if mask is None:
-        return np.ones((n, len(names)), dtype=bool)
     if hasattr(mask, "iloc") and len(mask.shape) == 2:
         mask = _by_id(mask, ids, labels)
     columns = [str(column) for column in getattr(mask, "columns", [])]

@@ -5,7 +5,6 @@ Neither package is imported here: without an import elsewhere there are no objec
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_tables import canonical, check_sparse, is_sparse, placed_rows
+from viewfuse.data.given import is_anndata, is_annotated, is_mudata, is_sparse
+from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError
 from viewfuse.utils import memory
 
@@ -48,26 +48,6 @@ class AnnotatedTable:
         rows = self.index.get_indexer(names)
         place = placed_rows if is_sparse(self.matrix) else placed_dense_rows
         return replace(self, matrix=place(self.matrix, rows), index=names)
-
-
-def is_anndata(data: Any) -> bool:
-    """Whether `data` is an AnnData object; without an import of anndata there is none."""
-    return _is_a(data, "anndata", "AnnData")
-
-
-def is_mudata(data: Any) -> bool:
-    """Whether `data` is a MuData object."""
-    return _is_a(data, "mudata", "MuData")
-
-
-def _is_a(data: Any, package: str, name: str) -> bool:
-    kind = getattr(sys.modules.get(package), name, None)
-    return kind is not None and isinstance(data, kind)
-
-
-def is_annotated(data: Any) -> bool:
-    """Whether `data` is an object of either kind."""
-    return is_anndata(data) or is_mudata(data)
 
 
 def opened(data: Any, use: Use | None = None) -> Any:

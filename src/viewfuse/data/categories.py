@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.digits import is_number
-from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.given import is_sparse
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting
 
@@ -149,8 +149,8 @@ def with_words(
 
 
 def encoded_frame(view: Any) -> Any:
-    """A data frame whose columns of text, or of pandas' type category, are replaced; anything else as it is."""
-    if not hasattr(view, "iloc") or len(view.shape) != 2:
+    """A data frame whose columns of text, or of pandas' type category, are replaced."""
+    if len(view.shape) != 2:
         return view
     found = dict(_text_columns(view))
     if not found:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.sparse_tables import column_blocks, is_sparse, n_zero_rows, take
+from viewfuse.data.given import is_sparse, only_counted, take
+from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
@@ -68,7 +69,8 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-    return lines + values_alike(views) + zero_samples(views) + isolated_views(views)
+    lines += [] if views.has_numbered_columns else values_alike(views)
+    return lines + zero_samples(views) + isolated_views(views)
 
 
 def absent_views(views: Views) -> list[str]:
@@ -124,7 +126,7 @@ def isolated_views(views: Views) -> list[str]:
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     if (counts > 0).sum() < 2:
         return []
-    lines = alike_in_views(views.names, views.mask, views.ids.tolist())
+    lines = [] if only_counted(views.ids) else alike_in_views(views.names, views.mask, views.ids.tolist())
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")

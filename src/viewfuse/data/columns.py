@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.digits import is_number
-from viewfuse.data.sparse_tables import is_sparse, with_columns
+from viewfuse.data.given import is_sparse
+from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn
 

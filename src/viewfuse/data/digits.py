@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.given import is_sparse
 from viewfuse.utils import memory
 
 ROWS_THAT_VARY = 10

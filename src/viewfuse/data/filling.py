@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.given import is_sparse
 from viewfuse.data.knn_imputer import NearestRows
-from viewfuse.data.sparse_tables import is_sparse, rows_of_cells, with_data
+from viewfuse.data.sparse_tables import rows_of_cells, with_data
 from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning

@@ -6,7 +6,7 @@ Zeros are data, whether they are stored or not. SciPy takes a while to import, s
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,19 +28,6 @@ class SparseFrame(NamedTuple):
 
     matrix: Any
     columns: Sequence[Hashable]
-
-
-def is_sparse(array: Any) -> TypeGuard[csr_array]:
-    """Whether an array is a sparse one of SciPy, of any format."""
-    return hasattr(type(array), "tocsr")
-
-
-def is_sparse_frame(view: Any) -> bool:
-    """Whether a pandas frame has sparse columns of numbers only, in which what is not stored is zero."""
-    if not hasattr(view, "iloc") or len(view.shape) != 2 or not view.shape[1]:
-        return False
-    kinds = set(view.dtypes)
-    return all(hasattr(kind, "fill_value") and kind.subtype.kind in "fiub" and kind.fill_value == 0 for kind in kinds)
 
 
 def sparse_frame(view: Any) -> SparseFrame:
@@ -84,17 +71,6 @@ def empty(shape: tuple[int, int]) -> csr_array:
     from scipy.sparse import csr_array
 
     return csr_array(shape, dtype=np.float32)
-
-
-def take(array: Any, rows: Any) -> Any:
-    """Rows of a dense or sparse array, in every way in which NumPy picks them."""
-    return array[np.arange(array.shape[0])[rows]] if is_sparse(array) else array[rows]
-
-
-def dense_rows(array: Any, rows: Any) -> NDArray[Any]:
-    """Some rows of a dense or sparse array, as a dense one."""
-    found = take(array, rows)
-    return found.toarray() if is_sparse(found) else found
 
 
 def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:

@@ -33,15 +33,13 @@ from viewfuse.data.digits import (
     single,
     whole_numbers,
 )
+from viewfuse.data.given import dense_rows, is_sparse, is_sparse_frame
 from viewfuse.data.sparse_tables import (
     SparseFrame,
     bounds,
     canonical,
     check_sparse,
     dense_parts,
-    dense_rows,
-    is_sparse,
-    is_sparse_frame,
     nan_rows,
     rows_of_cells,
     sparse_frame,

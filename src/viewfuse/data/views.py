@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import (
-    aligned,
-    check_order,
-    check_written,
-    checked_ids,
-    checked_mask,
-    is_table,
-    named_views,
-)
+from viewfuse.data.alignment import aligned, check_order, check_written, checked_ids, checked_mask
 from viewfuse.data.annotated import Use, opened
 from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
-from viewfuse.data.sparse_tables import all_dense, empty, is_sparse, take
+from viewfuse.data.given import has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
+from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
 
@@ -91,17 +84,26 @@ class Views:
         use: Use | None = None,
         allow_disjoint: bool = False,
     ) -> None:
-        frames = {name: encoded_frame(view) for name, view in named_views(opened(data, use), names).items()}
-        given, found_ids = aligned(frames, allow_disjoint=allow_disjoint)
+        if use is not None or holds_annotated(data):
+            data = opened(data, use)
+        given = named_views(data, names)
+        given = {name: encoded_frame(view) if hasattr(view, "iloc") else view for name, view in given.items()}
+        found_ids = None
+        if any(map(has_row_labels, given.values())):
+            given, found_ids = aligned(given, allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
-        self.ids = checked_ids(ids if ids is not None else found_ids, n)
-        check_order(ids, found_ids)
-        check_written(self.ids)
-        allowed = checked_mask(mask, self.ids, list(given), found_ids)
+        self.ids = np.arange(n)
+        if ids is not None or found_ids is not None:
+            self.ids = checked_ids(found_ids if ids is None else ids, n)
+            check_order(ids, found_ids)
+            check_written(self.ids)
+        allowed = np.ones((n, len(given)), dtype=bool)
+        if mask is not None:
+            allowed = checked_mask(mask, self.ids, list(given), found_ids)
         self.names = tuple(given)
         self.columns = tuple(t.columns for t in tables)
         self._read(tables, allowed, placed=allow_disjoint)
@@ -116,13 +118,11 @@ class Views:
     @classmethod
     def of(cls, data: Any) -> Views:
         """Views for a fit, in float32: as they are but for rare values of categories, or made of anything else."""
-        if not isinstance(data, Views):
-            return without_rare(cls(data))
-        if all(array.dtype == np.float32 for array in data.arrays):
-            return without_rare(data)
-        found = data.replace()
-        found._read([Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)], data.mask)
-        return without_rare(found)
+        found = data if isinstance(data, Views) else cls(data)
+        if any(array.dtype != np.float32 for array in found.arrays):
+            found = found.replace()
+            found._read([Table(*own) for own in zip(found.names, found.arrays, found.columns, strict=True)], found.mask)
+        return found if found.has_numbered_columns else without_rare(found)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -151,6 +151,11 @@ class Views:
     def widths(self) -> tuple[int, ...]:
         """Columns per view; 0 for a view that was given as None."""
         return tuple(a.shape[1] for a in self.arrays)
+
+    @property
+    def has_numbered_columns(self) -> bool:
+        """Whether no view has names of columns, and so none has categories."""
+        return all(isinstance(own, range) for own in self.columns)
 
     @property
     def shape(self) -> tuple[int, int]:

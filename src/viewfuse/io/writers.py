@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import is_annotated, is_mudata, placed_dense_rows
+from viewfuse.data.annotated import placed_dense_rows
+from viewfuse.data.given import is_annotated, is_mudata
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.csv_text import write_harmless

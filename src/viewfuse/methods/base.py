@@ -18,8 +18,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
-from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.given import is_anndata, is_mudata
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
-from viewfuse.data.alignment import check_written, checked_ids, only_counted
+from viewfuse.data.alignment import check_written, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.given import only_counted
 from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.known.knowledge import Guidance, Knowledge
 from viewfuse.data.views import Views

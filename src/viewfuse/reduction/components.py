@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
-from viewfuse.data.sparse_tables import is_sparse
+from viewfuse.data.given import is_sparse
 from viewfuse.reduction.transforms import Values, column_sums, stored
 
 Parts = Callable[[], Iterator[Values]]

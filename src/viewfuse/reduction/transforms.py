@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_tables import canonical, is_sparse, with_data
+from viewfuse.data.given import is_sparse
+from viewfuse.data.sparse_tables import canonical, with_data
 
 NAMES = ("none", "standard", "log1p", "log", "terms", "weighted", "links")
 WEIGHTED = ("standard", "terms", "links")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.categories import categories_in, category_of
+from viewfuse.data.given import is_anndata, is_mudata
 from viewfuse.data.known.hints import labels_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
