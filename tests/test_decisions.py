@@ -29,8 +29,7 @@ from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
-from viewfuse.neighbors.samples import MultiViewIndex
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, MultiViewIndex
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers

@@ -20,7 +20,7 @@ from viewfuse.errors import CheckpointDiffers, DataError, SettingError, Suspicio
 from viewfuse.methods.urrl import method as losses
 from viewfuse.methods.urrl import trials
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words
 
 TINY = {"pretrain_epochs": 3, "joint_epochs": 2, "hidden_dim": 8, "embedding_dim": 8, "scaling": "standard"}

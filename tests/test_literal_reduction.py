@@ -17,8 +17,8 @@ from viewfuse.errors import DataError
 from viewfuse.missing import hide_more
 from viewfuse.reduction import components, frontend, transforms
 from viewfuse.reduction.components import fit_components, project
-from viewfuse.reduction.frontend import FrontEnd, Reduction, _rank, fit_front_end, fit_reduction
-from viewfuse.reduction.transforms import Transform, fit_transform, kind_of
+from viewfuse.reduction.frontend import FrontEnd, Reduction, _rank, fit_front_end, fit_reduction, kind_of
+from viewfuse.reduction.transforms import Transform, fit_transform
 
 BOTH = pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_array], ids=["dense", "csr", "csc"])
 PARTS = pytest.mark.parametrize("cells", [8_000_000, 19], ids=["whole", "parts"])

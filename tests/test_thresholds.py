@@ -19,7 +19,7 @@ from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl import training as early_stopping
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection import scores
 from viewfuse.selection.scores import Merit
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.sparse_tables import canonical, with_data
 from viewfuse.errors import DataError
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+_CELLS_AT_A_TIME = 8_000_000
+"""As float64 64 MB."""
+_ROUNDING = 1e-7
+"""Of the mean: what float32 cannot tell from none."""
+Values: TypeAlias = Any
+"""A dense array or a scipy.sparse matrix of shape (samples, columns)."""
 
 
 def is_sparse(array: Any) -> TypeGuard[csr_array]:
@@ -122,3 +127,90 @@ def has_row_labels(view: Any) -> bool:
 def only_counted(ids: NDArray[Any]) -> bool:
     """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
     return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
+
+
+def parts_of(values: Values, present: NDArray[np.bool_]) -> Iterator[Values]:
+    """The rows that are present, a part at a time and in order; sparse parts are CSR."""
+    table = canonical(values) if is_sparse(values) else values
+    for rows in part_slices(table):
+        if present[rows].any():
+            yield table[rows] if present[rows].all() else table[rows][present[rows]]
+
+
+def part_slices(values: Values) -> Iterator[slice]:
+    """Slices of rows, such that a part of them is small as float64."""
+    cells = values.nnz if is_sparse(values) else values.shape[0] * values.shape[1]
+    step = max(1, int(_CELLS_AT_A_TIME * values.shape[0] // max(cells, 1)))
+    for start in range(0, values.shape[0], step):
+        yield slice(start, min(start + step, values.shape[0]))
+
+
+def stored(part: Values) -> NDArray[Any]:
+    """All values of a part that may differ from zero, in one line."""
+    return part.data if is_sparse(part) else part.ravel()
+
+
+def with_stored(part: Values, values: NDArray[Any]) -> Values:
+    """A part with other values at the same places."""
+    return with_data(part, values) if is_sparse(part) else values.reshape(part.shape)
+
+
+def row_sums(part: Values) -> NDArray[np.float64]:
+    """Of shape (rows,)."""
+    return _sums(part, 1)
+
+
+def column_sums(part: Values) -> NDArray[np.float64]:
+    """Of shape (columns,)."""
+    return _sums(part, 0)
+
+
+def _sums(part: Values, axis: int) -> NDArray[np.float64]:
+    """In float64; SciPy would add float32 values of sparse tables as such, whatever dtype it is asked for."""
+    wide = with_stored(part, part.data.astype(np.float64, copy=False)) if is_sparse(part) else part
+    return np.asarray(wide.sum(axis=axis, dtype=np.float64)).ravel()
+
+
+def row_lengths(part: Values) -> NDArray[np.float64]:
+    """Euclidean lengths of the rows, of shape (rows,)."""
+    return np.sqrt(row_sums(with_stored(part, np.square(stored(part), dtype=np.float64))))
+
+
+def filled(part: Values) -> Values:
+    """1 where a part is not zero, else 0."""
+    return with_stored(part, (stored(part) != 0).astype(np.float64))
+
+
+def times_rows(part: Values, factors: NDArray[np.float64]) -> Values:
+    """Every row times its own number; `factors` is of shape (rows,)."""
+    if is_sparse(part):
+        return with_stored(part, part.data * np.repeat(factors, np.diff(part.indptr)))
+    return part * factors[:, None]
+
+
+def times_columns(part: Values, factors: NDArray[np.float64]) -> Values:
+    """Every column times its own number; `factors` is of shape (columns,)."""
+    if is_sparse(part):
+        return with_stored(part, part.data * factors[part.indices])
+    return part * factors
+
+
+def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
+    n, width = int(present.sum()), values.shape[1]
+    mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
+    squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
+    deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
+    return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
+
+
+def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
+    if not is_sparse(part):
+        return np.asarray(np.square(part - mean).sum(axis=0))
+    about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=len(mean))
+    return about + (part.shape[0] - np.bincount(part.indices, minlength=len(mean))) * np.square(mean)
+
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import AnnotatedTable
+from viewfuse.data.alignment import AnnotatedTable
 from viewfuse.data.digits import (
     EXACT,
     ROUNDING,

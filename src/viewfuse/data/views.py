@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import aligned, check_order, check_written, checked_ids, checked_mask
-from viewfuse.data.annotated import Use, opened
+from viewfuse.data.alignment import Use, aligned, check_order, check_written, checked_ids, checked_mask, opened
 from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured

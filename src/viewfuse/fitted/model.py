@@ -22,8 +22,15 @@ from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batches import Batches, fit_batches
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
-from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import (
+    NO_NEIGHBOR,
+    RowIndex,
+    Samples,
+    find_rows,
+    index_new_samples,
+    index_rows,
+    index_training_set,
+)
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
@@ -100,7 +107,7 @@ class Model:
         if self.stored.present.device == device:
             return self
         network, known = copy.deepcopy(self.network).to(device), self.calibration and self.calibration.to(device)
-        stored, index = self.stored.to(device), self.row_index.to(device)
+        stored, index = self.stored.to(device), RowIndex(*(own.to(device) for own in self.row_index))
         return replace(self, stored=stored, row_index=index, network=network, calibration=known)
 
     def thinned(self, rows: NDArray[np.int64]) -> Model:

@@ -16,12 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.given import Values, column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.given import stored as stored_values
+from viewfuse.data.given import with_stored as with_values
 from viewfuse.data.views import Views
 from viewfuse.neighbors.samples import Samples
-from viewfuse.reduction.frontend import SPARSE, Reduction
-from viewfuse.reduction.transforms import Values, column_sums, filled, parts_of, row_sums, times_columns
-from viewfuse.reduction.transforms import stored as stored_values
-from viewfuse.reduction.transforms import with_stored as with_values
+from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.transforms import SPARSE
 from viewfuse.selection.rules import neighbor_distances
 
 USUAL = 0.95

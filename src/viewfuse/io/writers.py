@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import placed_dense_rows
+from viewfuse.data.alignment import placed_dense_rows
 from viewfuse.data.given import is_annotated, is_mudata
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError

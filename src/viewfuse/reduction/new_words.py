@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.given import Values, parts_of, times_columns
 from viewfuse.reduction.components import fit_components
 from viewfuse.reduction.frontend import FrontEnd
-from viewfuse.reduction.transforms import Values, parts_of, times_columns
 
 
 def with_new_words(

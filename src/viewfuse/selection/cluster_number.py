@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.splits import LEAST, Look, Sides, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic, logit
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
 from viewfuse.selection.kmeans import filled_table, partitions

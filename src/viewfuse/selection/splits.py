@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 from torch import Tensor
 
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.tree import DEPTH, Tree, edges, joined_groups, nearest, neighbor_graph, small_clusters
 

@@ -33,8 +33,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.kmeans import drawn_centers, filled_kmeans, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 

@@ -45,7 +45,7 @@ from viewfuse.methods.urrl.config import (
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records

@@ -266,7 +266,6 @@ def two_branches(
 
 TERMS = ("reconstruction", "robustness", "clustering")
 HINTS, PAIRS = "hints", "pairs"
-Number = TypeVar("Number", Tensor, float)
 
 
 class StepBatch(NamedTuple):

@@ -19,8 +19,7 @@ from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Traini
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
-from viewfuse.neighbors.samples import Samples, index_training_set
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
