@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from numbers import Real
 from typing import Any, NamedTuple
@@ -11,11 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import Values, column_deviations, filled, is_sparse, part_slices, parts_of, row_sums, stored
+from viewfuse.data.given import (
+    Values,
+    column_deviations,
+    filled,
+    is_sparse,
+    part_slices,
+    parts_of,
+    row_sums,
+    stored,
+    times_columns,
+)
 from viewfuse.data.scaling import Unit
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
-from viewfuse.reduction.components import Components, project
+from viewfuse.reduction.components import Components, fit_components, project
 from viewfuse.reduction.transforms import MOST, NAMES, SPARSE, WEIGHTED, Transform, fit_wide
 from viewfuse.utils.settings import Setting, check_choice, wrong
 
@@ -385,3 +395,36 @@ def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
     if unknown:
         fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
         raise SettingError(Setting("reduction"), fault)
+
+
+def with_new_words(
+    front_end: FrontEnd, values: Values, novel: NDArray[np.bool_], known: NDArray[np.floating[Any]]
+) -> FrontEnd:
+    """The front end that tells novel rows by their new words; itself where they have none.
+
+    Their words are summed with the weights of their first singular vector, times what makes this sum as long, on
+    average, as the new words of a row are: the one direction stands for all of them.
+
+    Parameters
+    ----------
+    values : rows of a view of words, of shape (samples, columns)
+    novel : of shape (samples,): which of them look like nothing that is known
+    known : reduced rows of known samples, of shape (known samples, components)
+    """
+    if front_end.how != "words" or not novel.any() or not len(known):
+        return front_end
+    fresh = ((front_end.high <= 0) & ~front_end.axes.any(axis=1)).astype(np.float64)
+
+    def parts() -> Iterator[Values]:
+        return (times_columns(front_end.transform.apply(part), fresh) for part in parts_of(values, novel))
+
+    found = fit_components(parts, 1, centred=False)
+    loadings = found.axes[:, 0] / np.sqrt(found.kept)
+    axes = front_end.axes + np.outer(loadings, _least_used(known.astype(np.float64)))
+    return replace(front_end, axes=axes.astype(np.float32))
+
+
+def _least_used(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The direction of length 1 along which rows are shortest, away from their mean, of shape (columns,)."""
+    direction = np.linalg.eigh(rows.T @ rows)[1][:, 0]
+    return -direction if rows.mean(axis=0) @ direction > 0 else direction
