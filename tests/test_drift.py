@@ -215,7 +215,7 @@ def test_sentences_have_names_and_shares(fitted):
         == f"cluster {test.cluster} has {test.new:.0%} of the samples, and {test.training:.0%} in training"
     )
     assert test.cluster.startswith("kind ")
-    together = drift._on_missing(DriftTest("missing", "text", 0.3, 0.3, 0.4, 1e-4))
+    together = drift._sentence(DriftTest("missing", "text", 0.3, 0.3, 0.4, 1e-4))
     assert together.startswith("other views are missing together")
 
 

@@ -135,7 +135,7 @@ def test_a_thinned_model_keeps_each_sample_with_what_is_its_own(model, tmp_path)
 
 def test_missing_views_are_filled_and_observed_ones_stay(model):
     data = tables()
-    found, rebuilt = model.impute(data), model._model.rebuild(model._model.embed(Views(data)))
+    found, rebuilt = model.impute(data), model._model.rebuild(model._model.place(Views(data))[1])
     for v, (name, table) in enumerate(data.items()):
         missing = table.isna().all(axis=1).to_numpy()
         np.testing.assert_array_equal(found[name][~missing], table.to_numpy(dtype=np.float32)[~missing])

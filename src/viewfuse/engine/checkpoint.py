@@ -66,18 +66,14 @@ class Checkpoint:
         self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         known = None if folder is None else _read_json(folder / FACTS)
-        if known is not None:
-            self._check(known)
+        changes = "" if known is None else differences(known, self._facts)
+        if changes:
+            cure = "give what was given then, another folder, or delete this one"
+            raise CheckpointDiffers(f"{folder} keeps another fit: {changes}; {cure}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a clock of its own."""
         return {**self.__dict__, "_clock": _Clock()}
-
-    def _check(self, known: Mapping[str, Any]) -> None:
-        changes = differences(known, self._facts)
-        if changes:
-            cure = "give what was given then, another folder, or delete this one"
-            raise CheckpointDiffers(f"{self._folder} keeps another fit: {changes}; {cure}")
 
     @property
     def whose(self) -> str:
@@ -214,7 +210,9 @@ class KeptStage:
         adam.load_state_dict({**adam.state_dict(), "state": states})
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
-            _recall(run.joint_stage, known["joint_stage"])
+            for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
+                own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
+                setattr(run.joint_stage, name, own)
         device = self._runs[0].device
         for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
             best = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
@@ -233,12 +231,6 @@ def _short(numbers: Sequence[int]) -> str:
     """Numbers as a part of a file's name; many as their checksum, since names have an end."""
     whole = "-".join(map(str, numbers))
     return whole if len(whole) <= _LONGEST_PART else hashlib.sha256(whole.encode()).hexdigest()[:32]
-
-
-def _recall(stage: Any, known: Mapping[str, Any]) -> None:
-    """Let it be as it was; JSON has no numbers as keys."""
-    for name, value in known.items():
-        setattr(stage, name, {int(k): v for k, v in value.items()} if isinstance(value, dict) else value)
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -108,16 +108,11 @@ def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
     """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
     words = [one.how in SPARSE for one in reduction.front_ends]
-    alone = [_in_one_row(x, views.mask[:, v]) if words[v] else np.empty(0, bool) for v, x in enumerate(views.arrays)]
+    alone = [np.empty(0, bool)] * len(words)  # columns that at most one row has
+    for v in np.flatnonzero(words).tolist():
+        parts = parts_of(views.arrays[v], views.mask[:, v])
+        alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
     return _shares(reduction, views, alone)
-
-
-def _in_one_row(values: Values, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Columns that at most one row has, of shape (columns,)."""
-    counts = np.zeros(values.shape[1])
-    for part in parts_of(values, present):
-        counts += column_sums(filled(part))
-    return counts <= 1
 
 
 def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]) -> NDArray[np.float64]:

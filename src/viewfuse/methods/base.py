@@ -98,7 +98,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
-        return self._placed_model().out_of_range(self._known_views(X))
+        model = self._placed_model()
+        return model.is_far(*model.tensors(self._known_views(X)))
 
     def annotate(self, data: Any, X: Any = None, *, key: str = KEY) -> None:
         """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.

@@ -95,8 +95,7 @@ class Enlarged(NamedTuple):
         stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
         numbers = np.flatnonzero(model.in_use)
         joined = replace(
-            without_gaps(model, numbers), stored=stored, row_index=rows,
-            unseen=np.concatenate([model.unseen, unseen]),
+            without_gaps(model, numbers), stored=stored, unseen=np.concatenate([model.unseen, unseen]),
         )  # fmt: skip
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
         return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)

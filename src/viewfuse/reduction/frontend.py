@@ -71,6 +71,10 @@ class Kind:
     units: float
 
 
+_UNKNOWN_KIND = Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+"""Of a view that nothing is known of."""
+
+
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     """Look at the present rows of a view of shape (samples, columns).
 
@@ -92,12 +96,10 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
         "tail": max(ends) * count / total if total > 0 and min(ends) >= 0 else 0.0,
         "per_row": float(np.median(np.concatenate([look.per_row for look in looks]))) if looks else 0.0,
     }
-    return Kind(_name(**facts), **facts, units=_units(column_deviations(values, present)))
-
-
-def _units(deviations: NDArray[np.float64]) -> float:
+    deviations = column_deviations(values, present)
     varying = deviations[deviations > 0]
-    return float(varying.max() / np.median(varying)) if varying.size else 1.0
+    units = float(varying.max() / np.median(varying)) if varying.size else 1.0
+    return Kind(_name(**facts), **facts, units=units)
 
 
 class _Look(NamedTuple):
@@ -252,9 +254,11 @@ class FrontEnd:
         return cls(kind=Kind(**facts["kind"]), transform=transform, **own)
 
 
-def no_front_end(width: int) -> FrontEnd:
-    """That of a view of which nothing is known, and which stays as it is."""
-    return _untouched(width, Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+def no_front_end(width: int, kind: Kind = _UNKNOWN_KIND) -> FrontEnd:
+    """That of a view which stays as it is."""
+    none = np.zeros(0, np.float32)
+    transform, axes = Transform("none", 1.0, none), np.zeros((width, 0), np.float32)
+    return FrontEnd("none", kind, transform, none, axes, 1.0, 0.0, none, none)
 
 
 def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto") -> FrontEnd:
@@ -277,7 +281,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     kind = kind_of(values, present)
     chosen = _suited(kind, values.shape[1]) if how == "auto" else how
     if chosen == "none":
-        return _untouched(values.shape[1], kind)
+        return no_front_end(values.shape[1], kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
     if chosen in ("counts", *SPARSE) and values.shape[1] == 1:
@@ -296,13 +300,6 @@ def _suited(kind: Kind, width: int) -> str:
     if width <= (MOST if usual in SPARSE else _NARROW):
         return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
-
-
-def _untouched(width: int, kind: Kind) -> FrontEnd:
-    none = np.zeros(0, np.float32)
-    return FrontEnd(
-        "none", kind, Transform("none", 1.0, none), none, np.zeros((width, 0), np.float32), 1.0, 0.0, none, none
-    )
 
 
 def _dense(values: Values) -> NDArray[np.float32]:
@@ -335,8 +332,8 @@ class Reduction:
 
         Words beside other kinds of views are treated as components: made small, they would not be heard.
         """
-        only_words = all(one.how in SPARSE for one in self.front_ends)
-        return tuple(_unit(one, only_words=only_words) for one in self.front_ends)
+        reduced: Unit = "rows" if all(one.how in SPARSE for one in self.front_ends) else "view"
+        return tuple("columns" if one.how == "none" else reduced for one in self.front_ends)
 
     def apply(self, views: Views) -> Views:
         """The views with the columns that the network sees; a view that needs nothing is the same array."""
@@ -345,10 +342,6 @@ class Reduction:
         columns = tuple(range(one.columns) if one.how != "none" else views.columns[v] for v, (one, _) in pairs)
         offsets = tuple(0.0 if one.how != "none" else views.offsets[v] for v, (one, _) in pairs)
         return views.replace(arrays=arrays, columns=columns, offsets=offsets).dense()
-
-    def invert(self, v: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
-        return self.front_ends[v].invert(values)
 
     def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
         """What was chosen for each view, from which evidence, and which views the user named."""
@@ -362,27 +355,20 @@ class Reduction:
         return {"chosen": chosen, "evidence": evidence, "columns": widths, "asked": named}
 
 
-def _unit(front_end: FrontEnd, *, only_words: bool) -> Unit:
-    if front_end.how == "none":
-        return "columns"
-    return "rows" if only_words else "view"
-
-
 def fit_reduction(views: Views, asked: Asked = "auto") -> Reduction:
     """Fit the front end of every view on its observed rows."""
     check_reduction(asked, views.names)
-    return Reduction(tuple(_fitted_on(views, v, _how(asked, name)) for v, name in enumerate(views.names)))
+    found = []
+    for name, array, present in zip(views.names, views.arrays, views.mask.T, strict=True):
+        try:
+            found.append(fit_front_end(array, present, _how(asked, name)))
+        except DataError as error:
+            raise DataError(f"view {name!r}: ", *error.parts) from None
+    return Reduction(tuple(found))
 
 
 def _how(asked: Asked, name: str) -> str:
     return asked if isinstance(asked, str) else asked.get(name, "auto")
-
-
-def _fitted_on(views: Views, v: int, how: str) -> FrontEnd:
-    try:
-        return fit_front_end(views.arrays[v], views.mask[:, v], how)
-    except DataError as error:
-        raise DataError(f"view {views.names[v]!r}: ", *error.parts) from None
 
 
 def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
@@ -420,11 +406,8 @@ def with_new_words(
 
     found = fit_components(parts, 1, centred=False)
     loadings = found.axes[:, 0] / np.sqrt(found.kept)
-    axes = front_end.axes + np.outer(loadings, _least_used(known.astype(np.float64)))
+    rows = known.astype(np.float64)
+    least_used = np.linalg.eigh(rows.T @ rows)[1][:, 0]  # the direction along which known rows are shortest
+    least_used = -least_used if rows.mean(axis=0) @ least_used > 0 else least_used  # and away from their mean
+    axes = front_end.axes + np.outer(loadings, least_used)
     return replace(front_end, axes=axes.astype(np.float32))
-
-
-def _least_used(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The direction of length 1 along which rows are shortest, away from their mean, of shape (columns,)."""
-    direction = np.linalg.eigh(rows.T @ rows)[1][:, 0]
-    return -direction if rows.mean(axis=0) @ direction > 0 else direction

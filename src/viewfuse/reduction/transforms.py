@@ -160,17 +160,15 @@ def fit_wide(values: Values, present: NDArray[np.bool_], how: str, words: str) -
     else:
         found = fit_components(parts, _rank(len(present)), centred=how not in SPARSE)
         if how == "links":
-            found = replace(found, axes=found.axes * _energy(parts, found))
+            squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
+            found = replace(found, axes=found.axes * (squares / max(float(squares.max()), 1e-300)))
         low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
-    length = _typical_length(parts, found) if how in SPARSE else 0.0
+    length = 0.0
+    if how in SPARSE:  # the median length of projected rows; 1 where none has any
+        lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
+        length = float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
     mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
     return transform, mean, axes, found.kept, length, low, high
-
-
-def _energy(parts: Any, found: Components) -> NDArray[np.float64]:
-    """The squares of the singular values over the largest, of shape (components,)."""
-    squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
-    return np.asarray(squares / max(float(squares.max()), 1e-300))
 
 
 def _rank(n_samples: int) -> int:
@@ -179,9 +177,3 @@ def _rank(n_samples: int) -> int:
     Samples that lack the view count as well, so that the number does not depend on which samples lack it.
     """
     return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, MOST))
-
-
-def _typical_length(parts: Any, found: Components) -> float:
-    """The median length of projected rows; 1 where none has any."""
-    lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
-    return float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0

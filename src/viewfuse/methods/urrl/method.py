@@ -1,4 +1,8 @@
-"""URRL-IMVC: what a step learns from, its losses, and how samples are placed."""
+"""URRL-IMVC: what a step learns from, its losses, and how samples are placed.
+
+Neighbour lists are looked up (KNNI), views are dropped and noise is added (KIDA). Tensors of the losses may have
+further axes before those named; the losses are then computed for each place along these.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional
 
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.network import Batch, Input, Mask, Network, adaptive_mask, build_network, empty_network
+from viewfuse.methods.urrl.network import Batch, Input, Mask, Network, adaptive_mask, empty_network
 from viewfuse.neighbors.samples import Samples, neighbor_lists
 from viewfuse.nn.layers import in_parallel, map_views
 from viewfuse.selection.scores import AGREEMENT_DEPTH
@@ -175,12 +179,6 @@ def plain_batch(samples: Samples, stored: Samples, config: Config) -> Batch:
     return gather_neighbors(samples, samples.present, stored, config)
 
 
-def empty_batch(batch: Batch) -> Batch:
-    """As many samples with nothing in any view: neither values of their own nor donors."""
-    tokens = [torch.zeros_like(clean) for clean in batch.tokens]
-    return Batch(tokens, torch.zeros_like(batch.valid), torch.zeros_like(batch.available))
-
-
 def view_dropout_rate(present: Tensor) -> float:
     """phi_1 from the share of missing views (equation "aug ratio")."""
     missing = 1.0 - float(present.double().mean())
@@ -326,10 +324,6 @@ class URRLMethod:
         """Neighbours that are kept of each sample and view: for the lists, and for the choice of clusters."""
         return max(self.config.search_depth, AGREEMENT_DEPTH)
 
-    def build(self, widths: Sequence[int], generator: Generator) -> Network:
-        """A network for views of these widths, on the CPU, its weights drawn from `generator` alone."""
-        return build_network(widths, self.config, generator)
-
     def empty(self, widths: Sequence[int]) -> Network:
         """A network without memory for its weights."""
         return empty_network(widths, self.config)
@@ -424,7 +418,9 @@ class URRLMethod:
         Negative infinity marks a view in which nothing stands.
         """
         batch = plain_batch(samples, stored, self.config)
-        given, nothing = (Input.of(one, self.config) for one in (batch, empty_batch(batch)))
+        emptied = [torch.zeros_like(clean) for clean in batch.tokens]
+        nobody = Batch(emptied, torch.zeros_like(batch.valid), torch.zeros_like(batch.available))
+        given, nothing = (Input.of(one, self.config) for one in (batch, nobody))
         # What is in one view does not change the tokens of the others, so these are computed once.
         tokens, empty = network.tokens(given), network.tokens(nothing)
         bias = adaptive_mask(batch.valid, batch.available, self.config).to(tokens.dtype)

@@ -19,6 +19,7 @@ from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Traini
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
+from viewfuse.methods.urrl.network import build_network
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -162,7 +163,7 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     """A network with the weights that its seed gives, for the samples and what is known of them, on their device."""
     config = config.sized(len(stored))
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
-    network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
+    network = build_network(widths, config, generator_for_start(seed)).to(stored.present.device)
     numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
     run = TrainState(network, stored, seed, method, numbers, known=known)
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}

@@ -56,10 +56,10 @@ class Trial:
 
     def model(self) -> Model:
         """The network with all that new samples need."""
-        source, scaler, stored, index = self.prepared
+        source, scaler, stored = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
-        return source.model(method, scaler, stored, index, self.run.network)
+        return source.model(method, scaler, stored, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
