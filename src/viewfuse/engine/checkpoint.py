@@ -22,7 +22,7 @@ from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -35,13 +35,6 @@ _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
 """Characters of a part of a file name; systems take 255 for the whole."""
 FACTS = "fit.json"
-
-
-class Learner(Protocol):
-    """What is trained, and by what."""
-
-    network: Any
-    adam: Any
 
 
 @dataclass
@@ -116,7 +109,7 @@ class Checkpoint:
         if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
-    def stage(self, name: str, runs: Sequence[Any], learner: Learner, watches: Sequence[Any] = ()) -> KeptStage:
+    def stage(self, name: str, runs: Sequence[Any], learner: Any, watches: Sequence[Any] = ()) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
         return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
@@ -138,7 +131,7 @@ class Checkpoint:
 
 
 class KeptStage:
-    """One stage of trainings that run side by side.
+    """One stage of trainings that run side by side, of a learner: what is trained (`network`) and by what (`adam`).
 
     Attributes
     ----------
@@ -150,7 +143,7 @@ class KeptStage:
         checkpoint: Checkpoint,
         path: Path | None,
         runs: Sequence[Any],
-        learner: Learner,
+        learner: Any,
         watches: Sequence[Any],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
