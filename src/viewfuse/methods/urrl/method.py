@@ -418,9 +418,9 @@ class URRLMethod:
         Negative infinity marks a view in which nothing stands.
         """
         batch = plain_batch(samples, stored, self.config)
-        emptied = [torch.zeros_like(clean) for clean in batch.tokens]
-        nobody = Batch(emptied, torch.zeros_like(batch.valid), torch.zeros_like(batch.available))
-        given, nothing = (Input.of(one, self.config) for one in (batch, nobody))
+        zeros = [torch.zeros_like(clean) for clean in batch.tokens]
+        bare = Batch(zeros, torch.zeros_like(batch.valid), torch.zeros_like(batch.available))
+        given, nothing = (Input.of(one, self.config) for one in (batch, bare))
         # What is in one view does not change the tokens of the others, so these are computed once.
         tokens, empty = network.tokens(given), network.tokens(nothing)
         bias = adaptive_mask(batch.valid, batch.available, self.config).to(tokens.dtype)
