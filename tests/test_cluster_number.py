@@ -64,12 +64,17 @@ def test_a_curve_is_a_continuum():
     assert (found.chosen, found.kind) == (1, "continuum")
 
 
+def agreement_of(strength):
+    """Of a made-up split."""
+    return 1 - 0.6 * float(np.exp(-strength))
+
+
 def literal_standing(tree, n):
     """The names of the splits that stand; `tree` has their strength, p-value, view alone, and sizes of both sides."""
 
     def passes(name, strength, all_strengths):
-        _, p, alone, sides = tree[name]
-        bar = max(0.45 * 0.4, (0.55 if alone else 0.4) * np.mean(sorted(all_strengths, reverse=True)[:4]))
+        _, p, _, sides = tree[name]
+        bar = max(0.45 * 0.4, 0.45 * np.mean(sorted(all_strengths, reverse=True)[:4]))
         return strength >= bar and p < 0.05 * (sum(sides) - 1) / (n - 1)
 
     tested, queue = [], [""]
@@ -80,7 +85,10 @@ def literal_standing(tree, n):
             queue += [tested[-1] + "0", tested[-1] + "1"]
     strengths = [tree[one][0] for one in tested]
     mean = n / (1 + sum(passes(name, tree[name][0], strengths) for name in tested))
-    sized = {name: tree[name][0] * min(1.0, min(tree[name][3]) / mean) ** (1 / 3) for name in tested}
+    sized = {}
+    for name in tested:
+        share = min(1.0, min(tree[name][3]) / mean)
+        sized[name] = tree[name][0] * (1.0 if agreement_of(tree[name][0]) >= 0.96 else share ** (1 / 3))
     stands = {name for name in tested if passes(name, sized[name], sized.values())}
     for name in sorted(tested, key=len, reverse=True):
         if all(any(one.startswith(name + side) for one in stands) for side in "01"):
@@ -102,7 +110,7 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     rng = np.random.default_rng(seed)
     names = ["", *(f"{i:0{d}b}" for d in (1, 2, 3) for i in range(2**d))]
     chances = {name: float(rng.choice([0.0, 0.9], p=[0.9, 0.1])) for name in names}
-    made = {name: (rng.uniform(0.2, 3), chances[name], bool(rng.integers(2))) for name in names}
+    made = {name: (rng.uniform(0.2, 3.4), chances[name], bool(rng.integers(2))) for name in names}
     made[""] = (1.0, 0.0, True)
     counts = rng.permutation([8, 8, 8, 9, 10, 10, 12, 15, 20, 20, 25, 30, 40, 60, 90, 120])
     groups, n = np.repeat(np.arange(16), counts), int(counts.sum())
@@ -128,8 +136,7 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
             "gap": 0.5,
             "error": 0.1,
         }
-        agreement = 1 - 0.6 * float(np.exp(-strength))
-        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement, null=0.4, **facts)
+        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement_of(strength), null=0.4, **facts)
 
     look.table[:, 0] = torch.arange(n)
     monkeypatch.setattr(cluster_number, "evidence", said)
@@ -141,7 +148,8 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     assert {strengths[one["strength"]] for one in found} <= literal_names(wanted, names)
     for place, one in enumerate(found):
         parent = found[one["parent"]] if one["parent"] >= 0 else None
-        assert one["parent"] < place and (parent is None or parent["stands"])
+        assert one["parent"] < place
+        assert parent is None or parent["stands"]
         above = [name for name in wanted if strengths[one["strength"]].startswith(name)]
         nearest = max((name for name in above if name != strengths[one["strength"]]), key=len, default=None)
         assert (None if parent is None else strengths[parent["strength"]]) == nearest

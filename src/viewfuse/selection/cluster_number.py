@@ -2,7 +2,7 @@
 
 A split **stands** where its parent does, a Gaussian of the same covariance with the same views missing is hardly ever
 split as crisply (p-values; the level is shared over the tree in proportion to the samples of a split, after Kimes,
-Grabski and Irizarry), and it is nearly as strong as the strongest of the set (`HALF`). What makes a split strong is in
+Grabski and Irizarry), and it is nearly as strong as the strongest of the set (`_HALF`). What makes a split strong is in
 `viewfuse.selection.splits`. With thousands of samples every group of a real set can be split significantly, in any of
 its parts; so significance alone gives far too many clusters, and a fixed strength too few where all clusters overlap.
 In the end a split that cuts off few samples must be stronger than one into halves (`_CUBE_ROOT`): real clusters have
@@ -34,12 +34,12 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
-HALF, _ALONE, _STRONGEST = 0.4, 0.55, 4
-"""A split has so much of the mean strength of the four strongest, and more where one view alone shows it; with one of
-15 sets left out 0.35 to 0.4 and 0.55 to 0.7 are best (results/clusters)."""
-_CUBE_ROOT = 1 / 3
-"""The power of the smaller side over the mean cluster by which a strength is multiplied, at most by 1. Powers of 0.25
-to 0.5 are about as good on real sets; 0.5 joins small clusters of sets whose sizes are 20 to 1 (results/clusters)."""
+_HALF, _STRONGEST = 0.45, 4
+"""A split has so much of the mean strength of the four strongest; 0.4 and 0.5 are about as good (results/clusters)."""
+_CUBE_ROOT, _APART = 1 / 3, 0.96
+"""The power of the smaller side over the mean cluster by which a strength is multiplied, at most by 1; and the
+agreement from which on sizes do not matter. Powers up to 0.5 are as good on real sets; without any these lose twice as
+much, and without the exception small clusters of sets with sizes of 20 to 1 are joined (results/clusters)."""
 _WEAK = 0.45
 """A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
 were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
@@ -112,8 +112,8 @@ def strongest(found: Sequence[Mapping[str, Any]]) -> float:
 
 def tested(one: Mapping[str, Any], strongest: float) -> bool:
     """Whether a split stands: strong enough for the set, and clearer than in Gaussians."""
-    bar = (_ALONE if one["alone"] else HALF) * strongest
-    return bool(one["strength"] >= max(bar, _WEAK * one["null"]) and one["p_value"] < one["level"])
+    strong_enough = one["strength"] >= max(_HALF * strongest, _WEAK * one["null"])
+    return bool(strong_enough and one["p_value"] < one["level"])
 
 
 def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
@@ -153,8 +153,9 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
 
 
 def _by_size(one: Mapping[str, Any], mean: float) -> dict[str, Any]:
-    """A split whose strength is less where its smaller side is smaller than the mean cluster."""
-    return {**one, "strength": one["strength"] * min(1.0, min(one["sizes"]) / mean) ** _CUBE_ROOT}
+    """A split whose strength is less where its smaller side is smaller than the mean cluster and not quite apart."""
+    share = 1.0 if one["agreement"] >= _APART else min(1.0, min(one["sizes"]) / mean)
+    return {**one, "strength": one["strength"] * share**_CUBE_ROOT}
 
 
 def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> ClusterNumber:
