@@ -25,20 +25,17 @@ NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
 _BYTES_PER_CHUNK = 8_000_000
 """Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
-_SPARE_CANDIDATES = 4
-_GRAIN = 1e-11
+_GRAIN, _TINY = 1e-11, 1e-300
 """Differences of squared distances below this share of the largest square are rounding."""
-_TINY = 1e-300
 STRIDE = -0x61C8864680B583EB
 """An odd number whose multiples are spread evenly over all 64-bit numbers."""
 _FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """Of the finaliser of splitmix64."""
 _CELLS_AT_A_TIME = 8_000_000
-_CELLS_AMONG_CANDIDATES, _TUNED_FOR = 4_000_000, 9
+_CELLS_AMONG_CANDIDATES, _TUNED_FOR, _SPARE_CANDIDATES = 4_000_000, 9, 4
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
 """Beyond so many rows candidates are found first, see `viewfuse.neighbors.many`."""
-_ROWS_AT_A_TIME = 65_536
-_CELLS_KEPT = 8_000_000
+_ROWS_AT_A_TIME, _CELLS_KEPT = 65_536, 8_000_000
 """Cells of a pool that are kept in float64 as well, at most 64 MB: converting them takes longer than one search."""
 
 
@@ -400,9 +397,12 @@ class ViewIndex:
     @cached_property
     def _lists(self) -> InvertedLists | None:
         """Made when they are first needed; None without FAISS."""
-        keys, pool = self._keys, self.pool
-        some = lambda rows: nearest(pool[rows], pool, TieKeys(keys[rows], keys), _TUNED_FOR, same=False)  # noqa: E731
-        return InvertedLists.of(pool, some)
+        return InvertedLists.of(self.pool, self._exactly)
+
+    def _exactly(self, rows: Tensor) -> Tensor:
+        """Neighbours of some rows of the pool, each its own."""
+        pool, ties = self.pool, TieKeys(self._keys[rows], self._keys)
+        return nearest(pool[rows], pool, ties, _TUNED_FOR, same=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies make their own lists when they need them."""
