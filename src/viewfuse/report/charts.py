@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewfuse.plots.pictures import forks
+from viewfuse.plots.places import shortened
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
 
@@ -13,6 +15,8 @@ MOST_CUTS = 20
 """Numbers of clusters by which the map can be coloured, from two on: more colours look alike."""
 _WIDTH, _HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
+_LETTER = 6
+"""About the width of a letter."""
 
 
 def share_bar(share: float, words: str) -> Html:
@@ -58,6 +62,7 @@ def line_chart(
     along: str,
     *,
     since: float | None = None,
+    axes: tuple[tuple[float, float], tuple[float, float]] | None = None,
 ) -> Html:
     """A curve with both ends of its axes.
 
@@ -65,9 +70,10 @@ def line_chart(
     ----------
     along : what goes from left to right
     since : a place from which on the ground is shaded
+    axes : where both axes begin and end, across and upwards; by default where the curve does
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    (low_x, high_x), (low_y, high_y) = (min(xs), max(xs)), (min(ys), max(ys))
+    (low_x, high_x), (low_y, high_y) = axes or ((min(xs), max(xs)), (min(ys), max(ys)))
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -78,12 +84,20 @@ def line_chart(
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points))
     parts += [_axes(), tag("polyline", points=path, class_="line")]
     parts += [_dot(*place(x, y), f"{x:g}: {y:.4g}") for x, y in points if len(points) == 1]
-    parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, f"{y:.3g}", "end") for y in dict.fromkeys((low_y, high_y))]
-    parts += [_text(place(x, low_y)[0], _HEIGHT - 9, f"{x:g}", "middle") for x in dict.fromkeys((low_x, high_x))]
-    parts += [_text((_WIDTH + _LEFT) / 2, _HEIGHT - 9, along, "middle")]
+    parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, _short(y), "end") for y in dict.fromkeys((low_y, high_y))]
+    ends = [(_LEFT, f"{low_x:g}", "start"), (_WIDTH, f"{high_x:g}", "end")][: 1 + (low_x < high_x)]
+    parts += [_text(x, _HEIGHT - 9, words, anchor) for x, words, anchor in ends]
+    room = (_WIDTH - _LEFT) // _LETTER - 4 - 2 * max(len(words) for _, words, _ in ends)
+    parts += [_text((_WIDTH + _LEFT) / 2, _HEIGHT - 9, shortened(along, room), "middle")]
     words = f"{title}: from {ys[0]:.3g} at {xs[0]:g} to {ys[-1]:.3g} at {xs[-1]:g}"
     caption = tag("figcaption", title)
     return tag("figure", caption, _svg("chart", words, _WIDTH, _HEIGHT, *parts), class_="chart")
+
+
+def _short(value: float) -> str:
+    """A number for the room beside an axis: 1.2e-5 where it is neither 0.0000123 nor 1.23e-05."""
+    text = f"{value:.3g}"
+    return text if len(text) * _LETTER <= _LEFT - 4 else re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.1e}")
 
 
 def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:

@@ -164,7 +164,7 @@ def _order(level: str) -> tuple[bool, float, str]:
 def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
     """The clusters beside the classes of a column, over the samples whose class is known; None where it has none."""
     known = np.isfinite(column.values) & (run.labels != OUTLIER)
-    if not 2 <= len(column.levels) <= MOST_LEVELS:
+    if not 2 <= len(column.levels) <= MOST_LEVELS or not known.any():
         return None
     names = tuple(map(str, range(run.n_clusters)))
     return Crossing(run.labels[known], column.values[known].astype(np.int64), names, column.levels)
@@ -222,9 +222,9 @@ def known_section(run: FinishedRun, columns: Sequence[Column], marks: Sequence[s
     parts = [_known(column.name, crossing, marks) for column, crossing in crossings if crossing is not None]
     others = [column.name for column, crossing in crossings if crossing is None]
     note = (
-        "The clusters were found without these columns. Strongly coloured cells hold a large share of their "
-        "cluster. Framed cells are the best one-to-one match, and accuracy is the share of the samples in "
-        "them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
+        "Unless hints came from them, the clusters were found without these columns. Strongly coloured cells hold a "
+        "large share of their cluster. Framed cells are the best one-to-one match, and accuracy is the share of the "
+        "samples in them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
     )
     rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
     return Section(
@@ -266,7 +266,7 @@ def _crossing_row(crossing: Crossing, row: int, shown: Sequence[int], marks: Seq
 
 def pair_verdict(pair: RunPair, spell: Spell) -> Html:
     """The first screen of two runs: how many samples moved, and what each run says of itself."""
-    n, moved = len(pair.first), len(pair.moved)
+    n, moved, left = len(pair.first), len(pair.moved), _left_out(pair)
     title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
     scores = pair.crossing.scores()
     words = (
@@ -274,13 +274,23 @@ def pair_verdict(pair: RunPair, spell: Spell) -> Html:
         f"samples as possible stay: {percent(scores['accuracy'])} of those in both runs do. The adjusted Rand index is "
         f"{scores['ARI']:.3f} (1 means the same clusters, 0 means no more than chance)."
     )
-    only = [f"{len(run.ids) - n:,} only in “{run.name}”" for run in pair.runs if len(run.ids) > n]
-    extra = f"Samples in one run only are not counted: {', '.join(only)}." if only else ""
+    extra = f"Samples that have no cluster in both runs are not counted: {', '.join(left)}." if left else ""
     runs = [
         tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run, spell)))
         for run in pair.runs
     ]
     return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
+
+
+def _left_out(pair: RunPair) -> list[str]:
+    """Which samples are not counted, in words."""
+    found = []
+    for run, other in (pair.runs, pair.runs[::-1]):
+        only = len(set(run.ids) - set(other.ids))
+        outliers = int((run.labels == OUTLIER).sum())
+        found += [f"{only:,} {'is' if only == 1 else 'are'} only in “{run.name}”"] if only else []
+        found += [f"{count(outliers, 'outlier')} of “{run.name}”"] if outliers else []
+    return found
 
 
 def pair_sections(pair: RunPair, marks: Sequence[str]) -> list[Section]:

@@ -77,7 +77,7 @@ def write_report(
     -------
     The folder of the tables, `tables_beside(out)`.
     """
-    if len(folders) not in (1, 2) or (known is not None and len(folders) > 1):
+    if len(folders) not in (1, 2) or (len(folders) > 1 and (known is not None or batch or survival)):
         raise SettingError("a report is about one run, with or without known columns, or compares two runs")
     runs = [replace(read_run(folder), title=title) for folder in folders]
     data = tables_beside(out)

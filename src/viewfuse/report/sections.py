@@ -271,7 +271,7 @@ def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
     for one in run.decisions.values():
         evidence = tag("details", tag("summary", "Evidence"), tag("pre", "\n".join(_flat("", one.evidence))))
         parts += [tag("dt", label(one)), tag("dd", tag("p", words(one, spell)), evidence if one.evidence else None)]
-    note = tag("p", "What viewfuse decided by itself, and why. Labels are never used.", class_="note")
+    note = tag("p", "What viewfuse decided by itself, from what you gave it, and why.", class_="note")
     return Section("decisions", "Decisions", join([note, tag("dl", *parts)]))
 
 

@@ -21,7 +21,16 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import describe
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
+from viewfuse.selection.decisions import (
+    BatchEffects,
+    CellFilling,
+    ClusterNumber,
+    JointStageLength,
+    KnownClasses,
+    KnownPairs,
+    KnownWeights,
+    Update,
+)
 from viewfuse.selection.messages import advice_of, label, listed, reasons_of, words
 from viewfuse.utils.settings import Spell
 
@@ -299,6 +308,8 @@ CITATION = (
     "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
     "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
 )
+_GIVEN = (KnownClasses.name, KnownPairs.name, KnownWeights.name, BatchEffects.name, Update.name)
+"""What a fit used besides the views and the parameters."""
 _ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs", "verbose")
 """Parameters that the paragraph has in words, and those that change no result."""
 
@@ -309,7 +320,10 @@ def methods_text(run: FinishedRun) -> str:
     known = run.versions
     own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
     others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
-    chosen = "chosen without labels by a tested tree of splits" if run.number else "set beforehand"
+    given = [f"{label(run.decisions[name])}: {words(run.decisions[name])}" for name in _GIVEN if name in run.decisions]
+    is_led = bool({KnownClasses.name, KnownPairs.name} & run.decisions.keys())
+    chosen = f"chosen{'' if is_led else ' without labels'}{' by a tested tree of splits' if run.number else ''}"
+    chosen = chosen if ClusterNumber.name in run.decisions else "set beforehand"
     defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(
         f"{name} = {value}"
@@ -320,9 +334,10 @@ def methods_text(run: FinishedRun) -> str:
         f"{len(run.ids):,} samples with {len(run.views)} views ({', '.join(run.views)}) were clustered by the method "
         f"URRL-IMVC [1] as implemented in {own}{f' ({others})' if others else ''}.",
         f"Missing views: {describe(run.present)}.",
-        f"The number of clusters, {run.n_clusters}, was {chosen}.",
+        f"The number of clusters, {run.n_clusters - len(run.unused)}, was {chosen}.",
         f"The random seed was {params.get('random_state', 'not fixed')}; all settings were the defaults of that "
         f"version{f', but for {set_to}' if set_to else ''}.",
-        "No label was used in training.",
+        *([f"Known beforehand: {'; '.join(given)}."] if given else []),
+        f"No {'other ' if is_led else ''}label was used in training.",
     ]
     return " ".join(sentences) + f"\n\n[1] {CITATION}\n"
