@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
+
+if TYPE_CHECKING:
+    from viewfuse.comparison.results import Cells
 
 
 class _WithLists(click.Command):
@@ -156,14 +159,10 @@ def command(
 
     with options.on_engine(engine, address, device), _kept(out):
         found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
-    if as_json:
-        options.show({"runs": found.rows(), "written to": str(out)}, as_json)
-    else:
-        click.echo((out / "table.tex").read_text() if latex else options.table(*cells(found), text=(0, 1)))
+    if not as_json:
         for line in failures(found):
             _tell(line)
-        click.echo(f"\n{note(found)}\n")
-        options.show({"written to": str(out)}, as_json)
+    _show(out, {"runs": found.rows()} if as_json else None, [cells(found)], note(found), latex)
     if all(run.failed for run in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
@@ -194,17 +193,22 @@ def _compare_sets(
             raise DataError(f"two data sets are called {path.stem!r}; give one file another name")
         sets[path.stem] = LabelledSet(source.read(), as_classes(source.labels))
     found = compare_sets(sets, methods, out=out, log=_tell, **asked)
-    if as_json:
-        tests = [asdict(one) for one in found.tests]
-        options.show({"sets": {name: one.rows() for name, one in found.sets.items()}, "tests": tests,
-                      "written to": str(out)}, as_json)  # fmt: skip
-        return
-    if latex:
-        click.echo(found.latex())
+    rows, tests = {name: one.rows() for name, one in found.sets.items()}, [asdict(one) for one in found.tests]
+    facts = {"sets": rows, "tests": tests} if as_json else None
+    _show(out, facts, [found.cells(), found.test_cells()], found.note(), latex)
+
+
+def _show(out: Path, facts: dict[str, Any] | None, tables: Sequence[Cells], note: str, latex: bool) -> None:
+    """Print facts as JSON, or tables with a note: as text, or as LaTeX in which all else is a comment."""
+    if facts is not None:
+        options.show({**facts, "written to": str(out)}, True)
+    elif latex:
+        click.echo((out / "table.tex").read_text(encoding="utf-8"), nl=False)
+        _tell(f"written to {out}")
     else:
-        click.echo("\n\n".join(options.table(*part, text=(0, 1)) for part in (found.cells(), found.test_cells())))
-        click.echo(f"\n{found.note()}\n")
-    options.show({"written to": str(out)}, as_json)
+        click.echo("\n\n".join(options.table(header, lines, text=(0, 1)) for header, lines in tables))
+        click.echo(f"\n{note}\n")
+        options.show({"written to": str(out)}, False)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
         half, middle = 270 * split.get("error", 0.0) / most, sum(ys) / 2
         parts.append(tag("polyline", points=f"{x - half:.1f},{middle:.1f} {x + half:.1f},{middle:.1f}", class_="error"))
         texts += [_text(348, y + 4, f"{size:,}", "start")
-                  for y, end, size in zip(ys, one.ends, split["sizes"], strict=True) if not end]  # fmt: skip
+                  for y, leaf, size in zip(ys, one.leaves, split["sizes"], strict=True) if leaf]  # fmt: skip
         texts.append(_text(x - 4, middle - 5, f"p {p_value(split['p_value'], '= ')}", "end"))
     words = f"The tree of splits; {sum(bool(one['stands']) for one in splits)} of {len(splits)} stand"
     drawn = _svg("chart", words, 400, 20 * rows + 12, *parts, *texts)
