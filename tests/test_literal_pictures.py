@@ -399,6 +399,7 @@ def test_names_and_ranks_have_room_in_one_column(figures, tmp_path):
     names = tuple(f"method_{i}_of_{'some' * i}" for i in range(10))
     ranks = Ranks(names, tuple(1 + 0.9 * i for i in range(10)), 3.9, 0.01, 12)
     draw_critical_difference(tmp_path / "cd.png", ranks, title="t", style=PictureStyle(columns=1))
+    figures[0].draw_without_rendering()
     boxes = [text.get_window_extent() for text in figures[0].axes[0].texts]
     whole = figures[0].bbox
     for i, box in enumerate(boxes):
