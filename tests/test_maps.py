@@ -206,7 +206,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
 
     monkeypatch.setattr(fit, "draw_map", fail)
     monkeypatch.setattr(fit, "draw_choice", fail)
-    model = SimpleNamespace(n_clusters_=2, labels_=None, cluster_names_={}, decisions_={"n_clusters": {}})
+    model = SimpleNamespace(n_clusters_=2, labels_=[0, 0, 1], cluster_names_={}, decisions_={"n_clusters": {}})
     fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}), ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")

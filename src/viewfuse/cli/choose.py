@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import PictureStyle
@@ -29,7 +29,7 @@ from viewfuse.utils.console import is_live, plain, tell
 @click.option(
     "--out", type=options.PATH, metavar="PATH", help="Folder for k.png and choice.json; else none is written."
 )
-@options.pictures
+@kinds.pictures
 @options.force
 @options.as_json
 def command(

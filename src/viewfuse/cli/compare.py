@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
@@ -73,7 +73,7 @@ def _numbers(text: str) -> list[float]:
 @click.option(
     "--clusters",
     "n_clusters",
-    type=options.Whole(),
+    type=kinds.Whole(),
     help="Number of clusters; of several data sets by default that of their classes.",
 )
 @options.out("Folder for the results; a stopped comparison resumes there.")
@@ -89,14 +89,14 @@ def _numbers(text: str) -> list[float]:
 )
 @click.option(
     "--missing-number",
-    type=options.Whole(),
+    type=kinds.Whole(),
     help="Views that each of these loses; by default two thirds of all, rounded.",
 )
 @click.option(
     "--seeds",
     "--masks",
     "seeds",
-    type=options.Whole(),
+    type=kinds.Whole(),
     default=5,
     show_default=True,
     help="Masks and trainings of each method and rate.",
@@ -116,9 +116,9 @@ def _numbers(text: str) -> list[float]:
     help="Of several data sets: the method that others are tested against; by default the first.",
 )
 @click.option("--latex", is_flag=True, help="Print the table as LaTeX.")
-@options.pictures
+@kinds.pictures
 @options.device
-@options.engine
+@kinds.engine
 @options.as_json
 def command(
     inputs: options.Inputs,
@@ -143,7 +143,7 @@ def command(
             raise SettingError("several data sets have their labels in their files; leave out --labels")
         if inputs.batch is not None:
             raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
-        with options.on_engine(engine, address, device), _kept(out):
+        with kinds.on_engine(engine, address, device), _kept(out):
             _compare_sets(
                 inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
             )
@@ -157,7 +157,7 @@ def command(
     from viewfuse.comparison.results import cells, failures, note
     from viewfuse.comparison.run import compare
 
-    with options.on_engine(engine, address, device), _kept(out):
+    with kinds.on_engine(engine, address, device), _kept(out):
         found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
     if not as_json:
         for line in failures(found):

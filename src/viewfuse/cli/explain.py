@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.data.categories import category_of
 from viewfuse.io.writers import write_sheets
 from viewfuse.report.tables import percent
@@ -28,7 +28,7 @@ _MERGES = 3
 @options.out("Folder for the tables.")
 @click.option(
     "--top",
-    type=options.WholeRange(1),
+    type=kinds.WholeRange(1),
     metavar="N",
     help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 and 5. "
     "effects.csv has all of them.",

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.settings import named_values
 
 _LONG = ("decisions", "fit", "offset", "contents")
 _AUTO: dict[str, Any] = {
-    "type": options.int_or_text,
+    "type": kinds.int_or_text,
     "metavar": "INTEGER|auto",
     "default": "auto",
     "show_default": True,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from viewfuse import metrics
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.filling import Filled
 from viewfuse.errors import CannotWrite, DataError, SettingError
@@ -24,7 +24,7 @@ from viewfuse.utils.settings import Setting
 @options.inputs
 @options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
 @options.alpha
-@options.engine
+@kinds.engine
 @options.device
 @options.force
 @options.trust_unchanged
@@ -47,7 +47,7 @@ def command(
         if inputs.batch is not None:
             raise SettingError(Setting("batch"), " is for one set of samples; give its files without a pattern")
         ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs}
-        with options.on_engine(engine, address, device):
+        with kinds.on_engine(engine, address, device):
             facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
     elif engine != "local" or n_jobs is not None:
         what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)

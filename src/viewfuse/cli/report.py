@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import CannotWrite
 from viewfuse.report.page import tables_beside, write_report
 
@@ -51,7 +51,7 @@ def command(
     _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
-    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch, survival=survival or ())
+    tables = write_report(runs, out, known, spell=kinds.spelling(fit), batch=batch, survival=survival or ())
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
 
 

@@ -14,7 +14,7 @@ from viewfuse.errors import DataError
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
 from viewfuse.report.comparison import MOST_LEVELS, Column
-from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.html import Html, cell, join, note, paragraphs, table, whole
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.selection.messages import p_value
@@ -155,18 +155,18 @@ def association_section(run: FinishedRun, columns: Sequence[Column], survival: S
     if not found and not survival:
         return None
     rows = [
-        [cell(one.column), cell(one.test), cell(f"{one.samples:,}", number=True)]
+        [cell(one.column), cell(one.test), whole(one.samples)]
         + [cell(p_value(p), f"{p:.4g}", number=True) for p in (one.p, one.corrected)]
         for one in sorted(found, key=lambda one: one.p)
     ]
-    note = (
+    said = note(
         "A small p-value says that clusters differ in this column by more than chance. Corrected p-values allow for "
         "the number of columns (Benjamini and Hochberg). Take them with care: the clusters were found in the same "
         "samples that they are tested on, so columns that are part of a view, follow from one, or were given as hints "
         "differ for that reason alone."
     )
     header = ("Column", "Test", "Samples", "p", "Corrected p")
-    shown = [tag("p", note, class_="note"), table("associations", "Tests", header, rows)] if rows else []
+    shown = [said, table("associations", "Tests", header, rows)] if rows else []
     if survival and _both(survival) not in [one.column for one in found]:
         shown += [paragraphs("Survival cannot be tested: no event was seen in two clusters or more.")]
     shown += [_curves(run, columns, survival)] if survival else []
@@ -184,7 +184,7 @@ def _curves(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str]
             steps = [one for a, b in pairwise(points) for one in (a, (b[0], a[1]))]
             title = f"Cluster {run.called(label)}: share left (Kaplan-Meier, {own.sum()} samples)"
             drawn.append(charts.line_chart([*steps, points[-1]], title, survival[0], axes=axes))
-    return tag("div", *drawn, class_="charts")
+    return charts.side_by_side(drawn)
 
 
 def association_sheet(found: Sequence[Association]) -> Sheet:

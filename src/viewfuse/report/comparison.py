@@ -18,7 +18,7 @@ from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
-from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.html import Html, cell, join, note, paragraphs, samples, table, tag, whole
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
@@ -221,24 +221,20 @@ def known_section(run: FinishedRun, columns: Sequence[Column], marks: Sequence[s
     crossings = [(column, crossed_with(run, column)) for column in columns]
     parts = [_known(column.name, crossing, marks) for column, crossing in crossings if crossing is not None]
     others = [column.name for column, crossing in crossings if crossing is None]
-    note = (
+    said = note(
         "Unless hints came from them, the clusters were found without these columns. Strongly coloured cells hold a "
         "large share of their cluster. Framed cells are the best one-to-one match, and accuracy is the share of the "
         "samples in them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
     )
     rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
-    return Section(
-        "known", "Compared with what you know", join([tag("p", note, class_="note"), *parts, paragraphs(rest)])
-    )
+    return Section("known", "Compared with what you know", join([said, *parts, paragraphs(rest)]))
 
 
 def _known(name: str, crossing: Crossing, marks: Sequence[str]) -> Html:
     scores = crossing.scores()
     sure = ", ".join(f"{score} {value:.3f}" for score, value in scores.items())
-    words = (
-        f"Of {count(len(crossing.first), 'sample')} whose {name} is known, {percent(scores['accuracy'])} are in the "
-    )
-    words += f"matching cluster ({sure})."
+    n = count(len(crossing.first), "sample")
+    words = f"Of {n} whose {name} is known, {percent(scores['accuracy'])} are in the matching cluster ({sure})."
     return join([tag("h3", name), tag("p", words), _crossing_table(f"known-{name}", name, crossing, marks)])
 
 
@@ -296,14 +292,12 @@ def _left_out(pair: RunPair) -> list[str]:
 def pair_sections(pair: RunPair, marks: Sequence[str]) -> list[Section]:
     """How the clusters of two runs belong together, and who moved."""
     one, two = pair.runs
-    words = (
+    said = (
         f"Rows are clusters of “{one.name}”, columns those of “{two.name}”. A framed cell is the same cluster in both."
     )
-    note = tag("p", words, class_="note")
     crossing = _crossing_table("crossing", "Samples by cluster in both runs", pair.crossing, marks)
-    facts = [_facts_table(pair)]
     return [
-        Section("crossing", "Cluster by cluster", join([note, crossing, *facts])),
+        Section("crossing", "Cluster by cluster", join([note(said), crossing, _facts_table(pair)])),
         Section("moved", "Who moved", _moved_table(pair)),
     ]
 
@@ -314,10 +308,13 @@ def _facts_table(pair: RunPair) -> Html:
     rows = []
     for before, after in ((first[a], second[b]) for a, b in sorted(pair.crossing.matched.items())):
         labels = [cell(str(one.label), one.label) for one in (before, after)]
-        sizes = [cell(f"{one.samples:,}", one.samples, number=True) for one in (before, after)]
-        sure = [cell(percent(one.confidence), f"{one.confidence:.4f}", number=True) for one in (before, after)]
-        rows.append([*labels, *sizes, *sure])
+        sizes = [whole(one.samples) for one in (before, after)]
+        rows.append([*labels, *sizes, *(_sure(one.confidence) for one in (before, after))])
     return table("matched", "Matched clusters", [*header, "Confidence before", "Confidence after"], rows)
+
+
+def _sure(confidence: float) -> Html:
+    return cell(percent(confidence), f"{confidence:.4f}", number=True)
 
 
 def _moved_table(pair: RunPair) -> Html:
@@ -326,11 +323,10 @@ def _moved_table(pair: RunPair) -> Html:
         return tag("p", "No sample moved: each is in the matched cluster.")
     sheet.sort(key=lambda row: -min(row[3], row[4]))
     rows = [
-        [tag("td", tag("button", name, type="button", class_="sample", data_sample=name), data_value=name),
-         *(cell(str(label), label) for label in labels), *(cell(percent(x), f"{x:.4f}", number=True) for x in sure)]
-        for name, *labels, sure in ((row[0], row[1], row[2], row[3:]) for row in sheet[:_MOST_MOVED])
-    ]  # fmt: skip
+        [samples([row[0]]), *(cell(str(label), label) for label in row[1:3]), *map(_sure, row[3:])]
+        for row in sheet[:_MOST_MOVED]
+    ]
     words = f"The {len(rows)} surest of {len(sheet)} are listed; moved.csv has all. " if len(sheet) > len(rows) else ""
-    note = tag("p", f"{words}Those at the top were sure of their cluster both times, and still moved.", class_="note")
+    said = note(f"{words}Those at the top were sure of their cluster both times, and still moved.")
     header = ("Sample", "Cluster before", "Cluster after", "Confidence before", "Confidence after")
-    return join([note, table("moved", "Samples that moved", header, rows)])
+    return join([said, table("moved", "Samples that moved", header, rows)])
