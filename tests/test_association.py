@@ -188,7 +188,10 @@ def test_survival_pairs(run):
     assert survival_pair([few, dead], ("days", "dead"))[0][:4].tolist() == [4, 9.5, 12, 4]
     found = associations(run, [days, dead], ("days", "dead"))
     assert [(one.column, one.test) for one in found] == [("days and dead", "log-rank")]
-    cases = {("days", "born"): "no known column is called .born.", ("days", "days"): "1 where the event was seen"}
+    cases = {
+        ("days", "born"): "no known column is called .born.", ("days", "days"): "both times and events",
+        ("dead", "dead"): "both times and events", ("dead", "days"): "'dead' must hold times",
+    }  # fmt: skip
     for bad, words in cases.items():
         with pytest.raises(DataError, match=words):
             survival_pair([days, dead], bad)

@@ -255,8 +255,9 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
 
 @cache
 def _load_libraries() -> None:
-    """Compute distances once: the first run of a process would pay for the libraries that this loads."""
+    """Compute distances and begin a network once: the first run of a process would pay for what this loads."""
     euclidean_distances(np.zeros((2, 1)))
+    torch.empty_like(torch.empty(1, device="meta"), device="cpu")
 
 
 def _checked(labels: Any, n: int) -> NDArray[np.int64]:

@@ -43,6 +43,8 @@ def survival_pair(columns: Sequence[Column], names: Sequence[str]) -> tuple[NDAr
     if absent:
         there = ", ".join(found) or "none"
         raise DataError(f"no known column is called {absent[0]!r}; those that are there: {there}")
+    if names[0] == names[1]:
+        raise DataError(f"the column {names[0]!r} cannot hold both times and events; name two columns")
     times, seen = _numbers(found[names[0]], {}), _numbers(found[names[1]], _SEEN)
     if np.isin(times, (np.inf,)).any() or (times < 0).any():
         raise DataError(f"the column {names[0]!r} must hold times: numbers of at least 0")

@@ -183,7 +183,7 @@ def read_run(folder: Path) -> FinishedRun:
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
         summary = parsed(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path.parent} holds no {path.name}; give the folder that viewfuse fit wrote") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); {_CURE}") from None
