@@ -27,7 +27,7 @@ class Measurements(Verbs):
     format_commands = click.Group.format_commands
 
 
-@click.group(cls=Measurements, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Measurements, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 def main() -> None:
     """Measure the speed of viewfuse, or run the tables and figures of the paper."""
 
@@ -103,7 +103,7 @@ def patterns(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 @_DATA_DIR
 @options.out("Folder for clusters.csv and clusters.md; results that it holds are kept.")
 @options.device
-@click.option("--masks", type=kinds.WholeRange(1), default=5, show_default=True, help="Masks per data set and rate.")
+@click.option("--masks", type=kinds.WholeRange(1), default=5, help="Masks per data set and rate.")
 @click.option(
     "--rate", "rates", type=kinds.NumberRange(0, 1), multiple=True, help="Only this missing rate. Repeatable."
 )

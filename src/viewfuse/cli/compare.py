@@ -77,13 +77,10 @@ def _numbers(text: str) -> list[float]:
     help="Number of clusters; of several data sets by default that of their classes.",
 )
 @options.out("Folder for the results; a stopped comparison resumes there.")
-@click.option(
-    "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
-)
+@click.option("--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}.")
 @click.option(
     "--rates",
     default="0",
-    show_default=True,
     metavar="SHARE,...",
     help="Shares of the samples that views are hidden from, besides those that are missing.",
 )
@@ -98,7 +95,6 @@ def _numbers(text: str) -> list[float]:
     "seeds",
     type=kinds.Whole(),
     default=5,
-    show_default=True,
     help="Masks and trainings of each method and rate.",
 )
 @click.option(

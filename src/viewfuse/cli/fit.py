@@ -71,7 +71,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     for name, (kind, text) in _SETTINGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
         shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
-        function = click.option(flag, **shape, show_default=True, help=text)(function)
+        function = click.option(flag, **shape, help=text)(function)
     return function
 
 
@@ -80,10 +80,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--clusters",
     "n_clusters",
-    type=kinds.int_or_text,
-    metavar=_METAVARS[kinds.int_or_text],
-    default="auto",
-    show_default=True,
+    **kinds.AUTO,
     help="Number of clusters; auto: what is found again, more than in data without structure.",
 )
 @options.cluster_range
@@ -102,24 +99,19 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--effort",
     default="auto",
-    show_default=True,
     help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings, and "
     "all of it five times again, to validate it).",
 )
 @click.option(
     "--outliers",
     default="mark",
-    show_default=True,
     help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
 )
 @options.device
 @options.random_state
 @click.option(
     "--n-init",
-    type=kinds.int_or_text,
-    metavar=_METAVARS[kinds.int_or_text],
-    default="auto",
-    show_default=True,
+    **kinds.AUTO,
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
 @kinds.jobs

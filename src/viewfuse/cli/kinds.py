@@ -76,6 +76,10 @@ def _number_or_text(kind: type[Any], value: Any) -> Any:
     return number
 
 
+AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto"}
+"""Of an option that takes a whole number, or auto."""
+
+
 def spelling(command: click.Command) -> Spell:
     """How messages of a command spell parameters: as its options."""
     options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
@@ -110,7 +114,7 @@ jobs = click.option(
 )
 _ENGINE = (
     jobs,
-    click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
+    click.option("--engine", type=click.Choice(("local", "ray")), default="local",
                  help="Where the jobs run: on this machine, or on a Ray cluster."),
     click.option("--address", metavar="HOST:PORT",
                  help="Of the Ray cluster; auto finds one, or starts Ray here."),
@@ -204,7 +208,7 @@ def _style(formats: str, columns: str | None) -> PictureStyle:
 pictures = as_one(
     "style",
     _style,
-    click.option("--format", "formats", default="png", show_default=True, metavar="NAME,...",
+    click.option("--format", "formats", default="png", metavar="NAME,...",
                  help=f"Formats of pictures: some of {', '.join(FORMATS)}."),
     click.option("--columns", type=click.Choice([str(count) for count in COLUMN_WIDTHS]),
                  help="Pictures for one or two columns of a journal, "

@@ -169,9 +169,7 @@ _VALIDATION = "validation"
 
 @click.command()
 @click.argument("run", type=options.PATH, metavar="RUN")
-@click.option(
-    "--refits", type=kinds.WholeRange(2), default=5, show_default=True, help="Whole fits on 80 % of the samples."
-)
+@click.option("--refits", type=kinds.WholeRange(2), default=5, help="Whole fits on 80 % of the samples.")
 @options.device
 @options.as_json
 def validate(run: Path, refits: int, device: str, as_json: bool) -> None:

@@ -28,23 +28,19 @@ PATH = click.Path(path_type=Path)
 
 model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-device = click.option(
-    "--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one."
-)
+device = click.option("--device", default="auto", help="cpu, cuda, ...; auto takes a GPU if there is one.")
 alpha = click.option(
     "--alpha",
     type=NumberRange(0, 1, min_open=True, max_open=True),
     default=0.1,
-    show_default=True,
     help="Uncertain are samples whose cluster only several together hold with a chance of 1 - alpha.",
 )
-random_state = click.option("--random-state", type=Whole(), default=0, show_default=True, help="Seed.")
+random_state = click.option("--random-state", type=Whole(), default=0, help="Seed.")
 cluster_range = click.option(
     "--cluster-range",
     type=(Whole(), Whole()),
     metavar="LEAST MOST",
     default=(1, 200),
-    show_default=True,
     help="The least and the largest number of clusters that auto may choose; at most one per eight samples.",
 )
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
@@ -173,13 +169,11 @@ class PerView(click.Option):
 scaling = click.option(
     "--scaling",
     default="auto",
-    show_default=True,
     help="auto (tries mixed, standard and minmax), or one of these, view, none.",
 )
 fill = click.option(
     "--fill",
     default="neighbors",
-    show_default=True,
     help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
 )
 reduction = click.option(
@@ -188,7 +182,6 @@ reduction = click.option(
     multiple=True,
     metavar="[VIEW=]HOW",
     default="auto",
-    show_default=True,
     help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
     "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
 )

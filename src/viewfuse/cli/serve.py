@@ -20,14 +20,14 @@ _TOKEN = "VIEWFUSE_TOKEN"
 
 @click.command()
 @click.argument("model", type=options.PATH, metavar="MODEL|RUN")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; by default this machine alone.")
-@click.option("--port", type=kinds.WholeRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
-@click.option("--max-rows", type=kinds.WholeRange(1), default=Limits.rows, show_default=True, help="Per request.")
-@click.option("--max-bytes", type=kinds.WholeRange(1), default=Limits.bytes, show_default=True, help="Per request.")
-@click.option("--queue", type=kinds.WholeRange(1), default=Limits.places, show_default=True,
+@click.option("--host", default="127.0.0.1", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=kinds.WholeRange(0, 65535), default=8000, help="0 takes a free one.")
+@click.option("--max-rows", type=kinds.WholeRange(1), default=Limits.rows, help="Per request.")
+@click.option("--max-bytes", type=kinds.WholeRange(1), default=Limits.bytes, help="Per request.")
+@click.option("--queue", type=kinds.WholeRange(1), default=Limits.places,
               help="Requests that may wait; others are answered with 503.")  # fmt: skip
 @click.option("--max-seconds", type=kinds.NumberRange(0, 86_400, min_open=True), default=Limits.seconds,
-              show_default=True, help="Of computing, per request.")  # fmt: skip
+              help="Of computing, per request.")  # fmt: skip
 @options.device
 def command(
     model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float, device: str

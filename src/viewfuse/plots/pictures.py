@@ -183,7 +183,8 @@ def draw_groups(
     most : groups that the legend lists; of more the largest
     """
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
-    scale = min(1.0, axes.get_window_extent().height / axes.figure.dpi / _FULL_HEIGHT)
+    inches = axes.get_window_extent().height / axes.figure.dpi
+    scale = min(1.0, inches / _FULL_HEIGHT)
     for group, (color, marker) in enumerate(zip(groups.colors, groups.markers, strict=True)):
         for filled in (True, False):
             x, y = places[:, (shown == group) & (is_whole == filled)]
@@ -204,7 +205,7 @@ def draw_groups(
         title="; ".join(words) or None,
     )  # fmt: skip
     axes.set(xticks=[], yticks=[])
-    axes.margins(0.08)
+    axes.margins(max(0.08, 0.35 / inches))  # room for the name of the highest cluster
 
 
 def _draw_tags(axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64]) -> None:
