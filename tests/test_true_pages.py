@@ -135,7 +135,9 @@ def test_classes_that_only_outliers_have_are_compared_with_nothing(tmp_path):
     (column,) = columns_for(read_run(folder), read_known(tmp_path / "known.csv"))
     assert crossed_with(read_run(folder), column) is None
     write_report([folder], tmp_path / "page.html", tmp_path / "known.csv")
-    assert "Not compared, but a colour on the map: class." in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "Not compared, but a colour on the map: class." in page
+    assert "Map of 58 samples in 3 clusters, and 2 outliers; the table" in page
     other = write_run(tmp_path / "other", seed=1)
     write_report([folder, other], tmp_path / "pair.html")
     pair = (tmp_path / "pair.html").read_text()

@@ -18,7 +18,7 @@ from viewfuse.report.comparison import Column
 from viewfuse.report.html import filled, join, paragraphs
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import apart_in_words, count, merges_of
+from viewfuse.report.tables import apart_in_words, headline, merges_of
 
 _GRID = 4096
 """Places of a map are whole numbers up to this: finer than a screen."""
@@ -142,10 +142,10 @@ def _short(value: float) -> float:
 def map_section(runs: Sequence[FinishedRun]) -> Section:
     """Find a sample, see it on the map, and read why it is there."""
     maps = [
-        filled("map.html", number=number, run=run.name, words=f"Map of {count(len(run.ids), 'sample')} in "
-               f"{count(run.n_clusters, 'cluster')}; the table of clusters says the same in numbers")
-        for number, run in enumerate(runs) if run.map is not None
-    ]  # fmt: skip
+        filled("map.html", number=number, run=run.name, found=headline(run))
+        for number, run in enumerate(runs)
+        if run.map is not None
+    ]
     without = [f"“{run.name}” was written without a map; fit it again to get one." for run in runs if run.map is None]
     body = filled("maps.html", count=len(runs), maps=join(maps), without=paragraphs(*without))
     return Section("map", "Map and samples", body)
