@@ -188,7 +188,8 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     from viewfuse.methods.urrl.training import measured_step
 
     config, widths = Config().sized(n_samples), [one.columns for one in front_ends]
-    n_scalings = _n_scalings(Reduction(tuple(front_ends)))
+    units = Reduction(tuple(front_ends)).units
+    n_scalings = max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in units)  # how many of the three differ
     step = measured_step(widths, config, n_samples)
     return {
         "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings, step), 1),
@@ -197,11 +198,6 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
         "parameters": cost.n_parameters(widths, config),
         "bytes": cost.fit_bytes(n_samples, widths, config, n_waiting=n_scalings - 1),
     }
-
-
-def _n_scalings(reduction: Reduction) -> int:
-    """How many of the three scalings differ: rows of one length are scaled in one way only, components in two."""
-    return max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in reduction.units)
 
 
 @click.command()

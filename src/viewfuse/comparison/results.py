@@ -197,8 +197,6 @@ NAMES = {
     "acc": "accuracy", "nmi": "NMI", "ari": "ARI", HELD_OUT: "held-out agreement", BELOW_BEST: "below the best",
     STABILITY: "stability", "seconds": "seconds", "memory_mb": "memory, MB",
 }  # fmt: skip
-
-
 """Of what is measured; scores are in percent."""
 
 
@@ -236,20 +234,16 @@ def _runs(row: dict[str, Any]) -> str:
 
 def note(found: Comparison) -> str:
     """How the methods are ordered, what the order does not say, and what the masks leave."""
-    masks = "".join(f"\nMissing rate {rate:g}: {gaps}." for rate, gaps in found.gaps.items())
-    return _order_note(found) + masks
-
-
-def _order_note(found: Comparison) -> str:
-    if not found.metrics:
-        return (
-            "Methods are in the order that was asked for: without labels and held-out views nothing says which is "
-            "better. Stability is how much runs with other masks and seeds agree (ARI); stable clusters may be wrong."
-        )
-    return (
-        f"Highest {NAMES[found.metrics[0]]} first; differences to the best are those on the same masks. This is one "
-        "data set: its runs share samples, so no test is made, and other data may order the methods otherwise."
+    order = (
+        "Methods are in the order that was asked for: without labels and held-out views nothing says which is "
+        "better. Stability is how much runs with other masks and seeds agree (ARI); stable clusters may be wrong."
     )
+    if found.metrics:
+        order = (
+            f"Highest {NAMES[found.metrics[0]]} first; differences to the best are those on the same masks. This is "
+            "one data set: its runs share samples, so no test is made, and other data may order the methods otherwise."
+        )
+    return order + "".join(f"\nMissing rate {rate:g}: {gaps}." for rate, gaps in found.gaps.items())
 
 
 def markdown(found: Comparison, title: str) -> str:

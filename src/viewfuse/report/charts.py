@@ -80,10 +80,18 @@ def line_chart(
         across = _LEFT + (x - low_x) / span_x * (_WIDTH - _LEFT - _RIGHT)
         return across, _HEIGHT - _BOTTOM - (y - low_y) / span_y * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [_shade(place(since, low_y)[0])] if since is not None and low_x < since <= high_x else []
-    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points))
-    parts += [_axes(), tag("polyline", points=path, class_="line")]
-    parts += [_dot(*place(x, y), f"{x:g}: {y:.4g}") for x, y in points if len(points) == 1]
+    parts, bottom = list[Html](), _HEIGHT - _BOTTOM
+    if since is not None and low_x < since <= high_x:
+        start, _ = place(since, low_y)
+        size = {"width": f"{_WIDTH - _RIGHT - start:.1f}", "height": _HEIGHT - _TOP - _BOTTOM}
+        parts.append(tag("rect", x=f"{start:.1f}", y=_TOP, class_="shade", **size))
+    ground = f"{_LEFT},{_TOP} {_LEFT},{bottom} {_WIDTH - _RIGHT},{bottom}"
+    path = [f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points)]
+    parts.append(tag("polyline", points=ground, class_="axis-line"))
+    parts.append(tag("polyline", points=" ".join(path), class_="line"))
+    if len(points) == 1:
+        cx, cy = path[0].split(",")
+        parts.append(tag("circle", tag("title", f"{xs[0]:g}: {ys[0]:.4g}"), cx=cx, cy=cy, r=5, class_="dot"))
     parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, _short(y), "end") for y in dict.fromkeys((low_y, high_y))]
     ends = [(_LEFT, f"{low_x:g}", "start"), (_WIDTH, f"{high_x:g}", "end")][: 1 + (low_x < high_x)]
     parts += [_text(x, _HEIGHT - 9, words, anchor) for x, words, anchor in ends]
@@ -190,20 +198,6 @@ def present_boxes(present: Sequence[bool], views: Sequence[str]) -> Html:
 def _svg(kind: str, words: str, width: float, height: float, *parts: Html, stretch: bool = False) -> Html:
     ratio = {"preserveAspectRatio": "none"} if stretch else {"width": f"{width:g}", "height": f"{height:g}"}
     return tag("svg", *parts, class_=kind, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=words, **ratio)
-
-
-def _axes() -> Html:
-    bottom = _HEIGHT - _BOTTOM
-    return tag("polyline", points=f"{_LEFT},{_TOP} {_LEFT},{bottom} {_WIDTH - _RIGHT},{bottom}", class_="axis-line")
-
-
-def _shade(x: float) -> Html:
-    size = {"width": f"{_WIDTH - _RIGHT - x:.1f}", "height": _HEIGHT - _TOP - _BOTTOM}
-    return tag("rect", x=f"{x:.1f}", y=_TOP, class_="shade", **size)
-
-
-def _dot(x: float, y: float, words: str) -> Html:
-    return tag("circle", tag("title", words), cx=f"{x:.1f}", cy=f"{y:.1f}", r=5, class_="dot")
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> Html:

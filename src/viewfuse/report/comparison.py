@@ -114,7 +114,12 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
     """What is known of the samples of a run, in their order."""
     row = {name: place for place, name in enumerate(known.ids())}
     places = [row.get(name) for name in run.ids]
-    _check_shared(run, known, sum(place is not None for place in places))
+    shared = sum(place is not None for place in places)
+    if not shared:
+        raise DataError(
+            f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
+        )
+    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
     cells = ((name, column) for name, column in known.columns.items() if name != "id")
     return [
         _column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells
@@ -135,14 +140,6 @@ def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> Finis
         return run
     decided = {**run.summary["decisions"], **records(with_reasons(run.trust, reason))}
     return replace(run, summary={**run.summary, "decisions": decided})
-
-
-def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:
-    if not shared:
-        raise DataError(
-            f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
-        )
-    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

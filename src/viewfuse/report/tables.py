@@ -209,13 +209,10 @@ def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
     if run.trust is None:
-        return [_confidence(run)] if len(run.ids) else []
+        mean = percent(float(run.confidence.mean())) if run.ids else ""
+        return [f"On average, viewfuse is {mean} sure of a sample's cluster."] if mean else []
     known = [one.what for one in reasons_of(run.trust, spell)]
     return [f"Trust in these clusters \N{EN DASH} {words(run.trust, spell)}.", *known]
-
-
-def _confidence(run: FinishedRun) -> str:
-    return f"On average, viewfuse is {percent(float(run.confidence.mean()))} sure of a sample's cluster."
 
 
 def missing_views(run: FinishedRun) -> str:
@@ -246,14 +243,18 @@ def _in_words(one: Difference) -> str:
 
 def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
-    found = [*_on_trust(run, spell), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
-    return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
-
-
-def _on_trust(run: FinishedRun, spell: Spell) -> list[str]:
-    """The one thing to do first."""
-    advice = "" if run.trust is None else advice_of(run.trust, spell)
-    return [advice] if advice else []
+    stage, cells = (run.decisions.get(kind.name) for kind in (JointStageLength, CellFilling))
+    has_ended = isinstance(stage, JointStageLength) and stage.ended
+    remarks = [str(one) for one in run.summary.get("remarks") or []]
+    found = [
+        "" if run.trust is None else advice_of(run.trust, spell),  # the one thing to do first
+        *_doubts(run, clusters_of(run)),
+        f"The joint stage {words(stage)}." if stage is not None and has_ended else "",
+        *_led_by_missing(run),
+        f"Empty cells were {words(cells)}." if cells is not None and cells.evidence else "",
+        *(f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in remarks),
+    ]
+    return [one for one in found if one]
 
 
 def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
@@ -265,18 +266,6 @@ def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
     return found
-
-
-def _on_joint_stage(run: FinishedRun) -> list[str]:
-    decision = run.decisions.get(JointStageLength.name)
-    if not isinstance(decision, JointStageLength) or not decision.ended:
-        return []
-    return [f"The joint stage {words(decision)}."]
-
-
-def _on_cells(run: FinishedRun) -> list[str]:
-    decision = run.decisions.get(CellFilling.name)
-    return [f"Empty cells were {words(decision)}."] if decision is not None and decision.evidence else []
 
 
 def _led_by_missing(run: FinishedRun) -> list[str]:
@@ -292,10 +281,6 @@ def _led_by_missing(run: FinishedRun) -> list[str]:
             shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
             found.append(f"Cluster {run.called(cluster)} may be about the missing view {run.views[v]}: {shares}.")
     return found
-
-
-def _sentence(text: str) -> str:
-    return (text[:1].upper() + text[1:]).rstrip(".") + "."
 
 
 def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
