@@ -239,7 +239,7 @@ def choose(
         return
     if decision["splits"]:
         click.echo("\n".join(drawn_tree(decision["splits"])) + "\n")
-    click.echo(decision["why"])
+    click.echo(plain(decision["why"]))
     if out is not None:
         click.echo(f"\nwritten to {out}")
 
@@ -263,7 +263,7 @@ def _draw(lines: list[str], splits: Sequence[Mapping[str, Any]], place: int, mar
 def _said(split: Mapping[str, Any]) -> str:
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
-    views = f", in {split['alone']} alone" if split["alone"] else views
+    views = f", in {plain(split['alone'])} alone" if split["alone"] else views
     ends = "" if split["stands"] else ", stays whole"
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
 

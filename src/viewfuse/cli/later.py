@@ -106,7 +106,7 @@ def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None
         return
     shown = [(*row[:2], *(f"{value:.3f}" for value in row[2:5]), *map(p_value, row[5:7])) for row in rows]
     click.echo(options.table(sheet.header[:-1], shown, text=(0, 1)))
-    click.echo("\n" + "\n".join(found.alarms or ["no alarm: the samples are like those of training"]))
+    click.echo("\n" + "\n".join(map(plain, found.alarms or ["no alarm: the samples are like those of training"])))
 
 
 @click.command()
