@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small that threads would only wait
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # threads that wait actively would take the cores of other tests
 os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")  # as the command line has it; for ARM alone
 
 import numpy as np
