@@ -16,7 +16,7 @@ from viewfuse.fitted import batches
 from viewfuse.fitted.batches import batch_effects, beside, fit_batches, groups_of, mixture
 from viewfuse.metrics import clustering_accuracy
 
-SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
+SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=8, joint_epochs=2, scaling="standard")
 
 
 def made(shares, seed=1):

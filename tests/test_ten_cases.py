@@ -16,7 +16,7 @@ from viewfuse.report.run_folder import read_run
 from viewfuse.report.tables import headline, how_many, how_sure, warnings_of
 from viewfuse.selection.messages import advice_of, reasons_of, records, restored, words
 
-SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "learning_rate": 2e-3}
+SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 3, "joint_epochs": 1, "learning_rate": 2e-3}
 SHORT |= {"scaling": "standard", "random_state": 0}
 UNITS = (40.0, 0.01)
 
