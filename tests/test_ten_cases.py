@@ -91,8 +91,8 @@ def written(folder, views, model):
     return read_run(folder)
 
 
-SLOW = ("cigars", "clear", "joined")
-"""Those in which nothing is the matter."""
+SLOW = ("cigars", "clear", "joined", "continuum", "end of the range", "batch")
+"""Those in which nothing is the matter, and those whose sentences test_trust.py and test_report_verb.py read, too."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in CASES])
