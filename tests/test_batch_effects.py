@@ -316,6 +316,7 @@ def test_columns_of_obs_are_batches():
     assert with_batch(Views({"rna": cells}), "donor", {"rna": cells}).batch.tolist() == ["a", "b", "a"]
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_knows_batches(tmp_path):
     known, _, shifted, batch = made((0.5, 0.5, 0.5))
     ids = [f"s{i}" for i in range(120)]
