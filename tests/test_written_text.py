@@ -52,6 +52,7 @@ def test_numbers_are_not_marked():
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_filled_views_with_odd_names_can_be_predicted(tmp_path):
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
