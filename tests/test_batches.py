@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import reference
 from test_neighbors import incomplete_data
 from training_tools import index_samples
-from viewfuse.methods.urrl import augment
-from viewfuse.methods.urrl.augment import (
+from viewfuse.methods.urrl import method as augment
+from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import (
     add_noise,
     draws_per_sample,
     drop_views,
@@ -22,10 +23,8 @@ from viewfuse.methods.urrl.augment import (
     plain_batch,
     two_branches,
 )
-from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.samples import index_new_samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, index_new_samples
 
 
 def stored_samples(values, mask, settings):

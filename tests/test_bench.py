@@ -28,9 +28,9 @@ from benchmarks.speed.adapter import (
 from benchmarks.speed.picture import comparisons, draw_speed
 from benchmarks.speed.wide import WideSize
 from conftest import make_blobs
-from viewfuse.methods.urrl.augment import draws_per_sample, view_dropout_rate
-from viewfuse.methods.urrl.augment import plain_batch as as_they_are
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import draws_per_sample, view_dropout_rate
+from viewfuse.methods.urrl.method import plain_batch as as_they_are
 from viewfuse.methods.urrl.network import build_network
 
 CPU = torch.device("cpu")

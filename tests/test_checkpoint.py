@@ -77,9 +77,9 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
 def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
-    monkeypatch.setattr("viewfuse.engine.callbacks._FALL", np.inf)
-    monkeypatch.setattr("viewfuse.engine.callbacks._STILL", 0.0)
-    monkeypatch.setattr("viewfuse.engine.callbacks._PATIENCE", np.inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", np.inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._STILL", 0.0)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._PATIENCE", np.inf)
     settings = {**TINY, "scaling": "standard"}
     whole = URRL(3, **flat(**settings)).fit(views)
     for epochs in (4, 2):

@@ -64,46 +64,70 @@ def test_a_curve_is_a_continuum():
     assert (found.chosen, found.kind) == (1, "continuum")
 
 
-def literal_standing(tree, n):
-    """Generation by generation; what passed a bar that rose later falls with all below it."""
+def agreement_of(strength):
+    """Of a made-up split."""
+    return 1 - 0.6 * float(np.exp(-strength))
 
-    def passes(name, tested):
-        strength, p, alone, size = tree[name]
-        bar = max(
-            0.45 * 0.4, (0.55 if alone else 0.4) * np.mean(sorted((tree[one][0] for one in tested), reverse=True)[:4])
-        )
-        return strength >= bar and p < 0.05 * (size - 1) / (n - 1)
+
+def literal_standing(tree, n):
+    """The names of the splits that stand; `tree` has their strength, p-value, view alone, and sizes of both sides."""
+
+    def passes(name, strength, all_strengths):
+        _, p, _, sides = tree[name]
+        bar = max(0.45 * 0.4, 0.45 * np.mean(sorted(all_strengths, reverse=True)[:4]))
+        return strength >= bar and p < 0.05 * (sum(sides) - 1) / (n - 1)
 
     tested, queue = [], [""]
-    while queue:
-        tested.append(queue.pop(0))
-        if passes(tested[-1], tested) and len(tested[-1]) < 3:
+    while queue:  # the largest is tested next
+        queue.sort(key=lambda name: sum(tree[name][3]))
+        tested.append(queue.pop())
+        if passes(tested[-1], tree[tested[-1]][0], [tree[one][0] for one in tested]) and len(tested[-1]) < 3:
             queue += [tested[-1] + "0", tested[-1] + "1"]
-    final = {name for name in tested if passes(name, tested)}
-    return {name for name in final if all(name[:i] in final for i in range(len(name)))}
+    strengths = [tree[one][0] for one in tested]
+    mean = n / (1 + sum(passes(name, tree[name][0], strengths) for name in tested))
+    sized = {}
+    for name in tested:
+        share = min(1.0, min(tree[name][3]) / mean)
+        sized[name] = tree[name][0] * (1.0 if agreement_of(tree[name][0]) >= 0.96 else share ** (1 / 3))
+    stands = {name for name in tested if passes(name, sized[name], sized.values())}
+    for name in sorted(tested, key=len, reverse=True):
+        if all(any(one.startswith(name + side) for one in stands) for side in "01"):
+            stands.add(name)
+    return stands
+
+
+def literal_names(stands, tested):
+    """What is kept of a tree: who stands, and the first that fall below."""
+    return {
+        name for name in tested
+        if name in stands or (not any(one.startswith(name) for one in stands) and (name == "" or name[:-1] in stands))
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
-    """On a full tree of 16 equal groups; strengths, p-values, and what one view shows alone are made up."""
+    """On a full tree of 16 groups of unlike sizes; strengths, p-values, and what one view shows alone are made up."""
     rng = np.random.default_rng(seed)
     names = ["", *(f"{i:0{d}b}" for d in (1, 2, 3) for i in range(2**d))]
     chances = {name: float(rng.choice([0.0, 0.9], p=[0.9, 0.1])) for name in names}
-    made = {name: (rng.uniform(0.2, 3), chances[name], bool(rng.integers(2))) for name in names}
+    made = {name: (rng.uniform(0.2, 3.4), chances[name], bool(rng.integers(2))) for name in names}
     made[""] = (1.0, 0.0, True)
-    groups = np.repeat(np.arange(16), 10)
+    counts = rng.permutation([8, 8, 8, 9, 10, 10, 12, 15, 20, 20, 25, 30, 40, 60, 90, 120])
+    groups, n = np.repeat(np.arange(16), counts), int(counts.sum())
     merges, at = [], list(range(16))
     while len(at) > 1:
         merges += [[at[i], at[i + 1]] for i in range(0, len(at), 2)]
         at = list(range(16 + len(merges) - len(at) // 2, 16 + len(merges)))
-    tree = {name: (*made[name], 160 // 2 ** len(name)) for name in names}
-    look, _ = a_look((160,))
+    below = {f"{i:04b}": {i} for i in range(16)}
+    for name in reversed(names):
+        below[name] = below[name + "0"] | below[name + "1"]
+    sizes = {name: [int(counts[list(below[name + side])].sum()) for side in "01"] for name in names}
+    tree = {name: (*made[name], sizes[name]) for name in names}
+    known = {(min(below[name]), sum(sizes[name])): name for name in names}
+    look, _ = a_look((n,))
 
     def said(own, sides, draws, generator):
-        first, size = float(own.table[0, 0]), len(sides)
-        depth = {160: 0, 80: 1, 40: 2, 20: 3}[size]
-        name = f"{int(first // 10):04b}"[:depth]
-        strength, p, alone = made[name]
+        strength, p, alone = made[known[int(groups[int(own.table[:, 0].min())]), len(sides)]]
         facts = {
             "held_out": [1.0, 1.0],
             "views": [],
@@ -112,14 +136,23 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
             "gap": 0.5,
             "error": 0.1,
         }
-        agreement = 1 - 0.6 * float(np.exp(-strength))
-        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement, null=0.4, **facts)
+        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement_of(strength), null=0.4, **facts)
 
-    look.table[:, 0] = torch.arange(160)
+    look.table[:, 0] = torch.arange(n)
     monkeypatch.setattr(cluster_number, "evidence", said)
     own = cluster_number.Tree(groups, np.array(merges))
     found = splits_tested(own, look, ["a", "b"], torch.Generator())
-    assert sum(one["stands"] for one in found) == len(literal_standing(tree, 160))
+    strengths = {made[name][0]: name for name in names}
+    wanted = literal_standing(tree, n)
+    assert {strengths[one["strength"]] for one in found if one["stands"]} == wanted
+    assert {strengths[one["strength"]] for one in found} <= literal_names(wanted, names)
+    for place, one in enumerate(found):
+        parent = found[one["parent"]] if one["parent"] >= 0 else None
+        assert one["parent"] < place
+        assert parent is None or parent["stands"]
+        above = [name for name in wanted if strengths[one["strength"]].startswith(name)]
+        nearest = max((name for name in above if name != strengths[one["strength"]]), key=len, default=None)
+        assert (None if parent is None else strengths[parent["strength"]]) == nearest
 
 
 def test_the_level_is_shared_in_proportion_to_the_samples():

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from viewfuse.methods.urrl import cost
+from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 

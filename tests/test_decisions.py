@@ -24,14 +24,12 @@ from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import clusters
-from viewfuse.engine.callbacks import EarlyStopping, JointStage
-from viewfuse.engine.training import Training, TrainState
+from viewfuse.engine.training import JointStage, Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import embed_stored
-from viewfuse.neighbors.samples import MultiViewIndex
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
+from viewfuse.neighbors.samples import NO_NEIGHBOR, MultiViewIndex
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers
@@ -271,8 +269,8 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
-    monkeypatch.setattr("viewfuse.engine.callbacks._PATIENCE", inf)
-    monkeypatch.setattr("viewfuse.engine.callbacks._FALL", inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._PATIENCE", inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", inf)
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
@@ -283,7 +281,7 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
     monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
-    monkeypatch.setattr("viewfuse.engine.callbacks._FALL", inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", inf)
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
         model = URRL(3, **flat(**SMALL), random_state=0, scaling="standard").fit(data)
@@ -347,7 +345,7 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
 
 
 def test_a_joint_stage_that_settled_says_when(monkeypatch):
-    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
@@ -627,7 +625,9 @@ def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends(monkeypatch):
 @pytest.mark.parametrize(("rise", "looks"), [(-0.0002, 4), (0.0009, 4), (0.0011, 9)])
 def test_a_gain_over_three_looks_keeps_a_stage_going(monkeypatch, rise, looks):
     scores = count()
-    monkeypatch.setattr("viewfuse.engine.callbacks.merits", lambda *_: [Merit(1.0, 0.3 + rise * next(scores), 1.0)])
+    monkeypatch.setattr(
+        "viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3 + rise * next(scores), 1.0)]
+    )
     network, stage = Looked(), JointStage()
     watch = EarlyStopping(FixedClusters(), network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
     for epoch in range(9):

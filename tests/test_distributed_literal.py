@@ -25,9 +25,9 @@ from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.batches import RandomNumbers
-from viewfuse.engine.callbacks import SILENT, EarlyStopping
-from viewfuse.engine.checkpoint import NO_CHECKPOINT
-from viewfuse.engine.training import TrainState
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import SILENT, TrainState
+from viewfuse.methods.urrl.training import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -214,7 +214,7 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
     run = TrainState(network, stored, SEED, model.method, {"view_dropout": RATE, "clustering_weight": WEIGHT})
     plan = VisitPlan.of(counts, GROUP, GROUP * GROUPS, STEPS, SEED)
     assert (plan.size, plan.groups) == (GROUP, GROUPS)
-    train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, SILENT)
+    train_on_all(run, rows, plan, ALONE, Checkpoint(), SILENT)
 
     count = 2 * 2 + model.method.config.n_neighbors * sum(WIDTHS)
     starts, terms = np.cumsum([len(bank), *counts]), []

@@ -40,10 +40,10 @@ from viewfuse.distributed.processes import Processes, was_restarted
 from viewfuse.distributed.row_buckets import Buckets
 from viewfuse.distributed.shards import Layout
 from viewfuse.distributed.training import train_on_all
-from viewfuse.engine import callbacks as early_stopping
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
+from viewfuse.methods.urrl import training as early_stopping
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture
@@ -220,7 +220,7 @@ def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, eve
     parts = [[visit.number for visit in part] for part in plan.epochs(3)]
     assert len(parts) == 3
     run, checkpoint = state(model), Checkpoint(tmp_path, {"n": N})
-    train_on_all(run, rows, plan, ALONE, NO_CHECKPOINT, Told(events))
+    train_on_all(run, rows, plan, ALONE, Checkpoint(), Told(events))
     total = run.history["total"]
     assert events == [
         ("expect", 3), ("begin", "training on all rows"), ("look", 4),
@@ -259,7 +259,7 @@ def test_a_training_that_was_stopped_makes_no_more_epochs(prepared, events):
     run = state(model)
     run.joint_stage.ended = "by somebody"
     with pytest.raises(RuntimeError):  # nothing was looked at, so there is nothing to go back to
-        train_on_all(run, rows, VisitPlan.of(counts, GROUP, 12, 7, SEED), ALONE, NO_CHECKPOINT, Told(events))
+        train_on_all(run, rows, VisitPlan.of(counts, GROUP, 12, 7, SEED), ALONE, Checkpoint(), Told(events))
     assert [event[0] for event in events] == ["expect", "begin", "look", "end_stage"]
 
 
@@ -273,7 +273,7 @@ def test_the_epoch_and_the_loss_that_broke_are_named(prepared, events, monkeypat
     )
     plan = VisitPlan.of(counts, GROUP, 12, 7, SEED)
     with pytest.raises(Diverged, match=r"^the robustness loss is not finite in epoch 6; lower learning_rate"):
-        train_on_all(state(model), rows, plan, ALONE, NO_CHECKPOINT, Told(events))
+        train_on_all(state(model), rows, plan, ALONE, Checkpoint(), Told(events))
     assert asked == [sum(visit.n_batches for visit in part) for part in plan.epochs(3)][:2]
 
 

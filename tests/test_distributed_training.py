@@ -19,10 +19,10 @@ from viewfuse.distributed.processes import Processes, joined
 from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import SharedStep, train_on_all
-from viewfuse.engine.callbacks import SILENT, EarlyStopping
-from viewfuse.engine.checkpoint import NO_CHECKPOINT
-from viewfuse.engine.training import TrainState
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.errors import Diverged
+from viewfuse.methods.urrl.training import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -57,7 +57,7 @@ def train(prepared, processes, steps=4):
     model, found = prepared
     run = state(model)
     plan = replace(VisitPlan.of(found.counts(1), 4, 40, steps, seed=3), groups=10)
-    train_on_all(run, found, plan, processes, NO_CHECKPOINT, SILENT)
+    train_on_all(run, found, plan, processes, Checkpoint(), SILENT)
     return run
 
 

@@ -15,15 +15,15 @@ import torch
 from safetensors import safe_open
 
 from viewfuse.engine import batches as passes
-from viewfuse.engine import callbacks as progress_module
 from viewfuse.engine import checkpoint as checkpoint_module
 from viewfuse.engine import training as engine
+from viewfuse.engine import training as progress_module
 from viewfuse.engine.batches import epoch_keys, replicate_seeds, seed_under_scaling, segments
-from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences, is_ours
-from viewfuse.engine.training import Epoch, Stage, Training, TrainState, check_diverged
+from viewfuse.engine.training import Epoch, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
 from viewfuse.methods.urrl import training
+from viewfuse.methods.urrl.training import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn import layers as graphed_step
 from viewfuse.nn.layers import Adam, GraphedStep
@@ -288,7 +288,7 @@ def test_the_best_weights_so_far_are_in_the_file_of_the_stage(tmp_path):
         learner.network.weight += 1
     for epoch, kept in ((3, best), (5, best + 1)):
         if epoch == 5:
-            watch._keep(5)
+            watch.weights = {name: x.clone() for name, x in learner.network.state_dict().items()}
         stage.keep(epoch, last=True)
         with safe_open(tmp_path / "joint-3.safetensors", "pt") as file:
             assert torch.equal(file.get_tensor("best.0.weight"), kept)
@@ -328,7 +328,7 @@ def test_a_stage_that_goes_on_has_all_that_it_had(tmp_path):
     assert looks[1].counters == {"best": 0.5, "mark": 0.125, "n_clusters": 2, "waited": 2}
     for own, known in zip(looks, watches, strict=True):
         assert own.labels.tolist() == known.labels.tolist()
-        assert all(torch.equal(own.best_weights[name], x) for name, x in known.best_weights.items())
+        assert all(torch.equal(own.weights[name], x) for name, x in known.weights.items())
     assert again[0].joint_stage.seen.keys() == {4}
     with pytest.raises(CheckpointDiffers, match="n was 3, is 4"):
         Checkpoint(tmp_path, {"n": 4})

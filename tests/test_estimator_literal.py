@@ -13,7 +13,7 @@ import torch
 from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
 from viewfuse.data.known.knowledge import NOTHING
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.methods import base
 from viewfuse.methods.choosing_k import Choice
 from viewfuse.methods.urrl import estimator
@@ -83,7 +83,7 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
     assert (scaling, given, device) == ("view", [seeds], torch.device("cpu"))
     assert (ways["fill"], ways["reduction"], ways["begun"]) == ("median", "none", None)
     assert ways["threads"] == 10 * len(seeds) + 40
-    assert ways["checkpoint"] is NO_CHECKPOINT
+    assert ways["checkpoint"] is None
 
 
 def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
@@ -135,7 +135,7 @@ def test_a_thinned_model_keeps_each_sample_with_what_is_its_own(model, tmp_path)
 
 def test_missing_views_are_filled_and_observed_ones_stay(model):
     data = tables()
-    found, rebuilt = model.impute(data), model._model.rebuild(model._model.embed(Views(data)))
+    found, rebuilt = model.impute(data), model._model.rebuild(model._model.place(Views(data))[1])
     for v, (name, table) in enumerate(data.items()):
         missing = table.isna().all(axis=1).to_numpy()
         np.testing.assert_array_equal(found[name][~missing], table.to_numpy(dtype=np.float32)[~missing])

@@ -32,8 +32,7 @@ from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.neighbors.samples import index_rows
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.reduction.frontend import Reduction, no_front_end
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}
@@ -54,7 +53,6 @@ def model_of(values, mask, wanted) -> Model:
     tensors, present = [torch.from_numpy(view).double() for view in values], torch.from_numpy(mask)
     stored, names = index_samples(tensors, present, wanted), tuple(f"view_{v}" for v in range(len(values)))
     columns = tuple(range(view.shape[1]) for view in values)
-    index = index_rows(tensors, present)
     reduction = Reduction(tuple(no_front_end(view.shape[1]) for view in values))
     scaler, network = Scaler("none", (), ()), network_for(values, wanted)
     return Model(
@@ -66,7 +64,6 @@ def model_of(values, mask, wanted) -> Model:
         reduction,
         scaler,
         stored,
-        index,
         network,
         np.empty((len(mask), 0)),
     )

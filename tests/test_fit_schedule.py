@@ -15,12 +15,12 @@ from conftest import make_blobs
 from flat import flat
 from schedule_tools import CPU, GROUPS, TINY, run_past, seed_of, stored_samples
 from viewfuse import URRL, Views
-from viewfuse.engine.callbacks import Progress
+from viewfuse.engine.training import Progress
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import trials
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes
+from viewfuse.methods.urrl.network import fit_bytes
 from viewfuse.methods.urrl.training import embed_stored, init_state
 from viewfuse.methods.urrl.trials import Search, check_memory, take_over
 from viewfuse.selection import rules

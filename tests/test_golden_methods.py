@@ -22,7 +22,7 @@ from golden import (
 from viewfuse import Views
 from viewfuse.data.scaling import fit_scaler, fit_whole_views
 from viewfuse.engine.training import Stage
-from viewfuse.methods.published import completer, cpspan, dsimvc, recformer, safe_imputation, sure
+from viewfuse.methods.published import completer, cpspan, dsimvc, recformer, sure
 
 pytestmark = needs_golden
 __all__ = ["steps"]
@@ -141,6 +141,9 @@ def dsimvc_starts(monkeypatch):
         if isinstance(module, dsimvc.Encoders):
             put_all(heads(module), g, "second_init_")
             return
+        if isinstance(module, dsimvc.MLP):  # the network of the weights
+            put(module.double(), g["init_weigher"])
+            return
         decoders.append(module)
         prefix = "pretrain_init_dec" if len(decoders) <= start.networks else "second_init_dec"
         for v, mlp in enumerate(module):
@@ -149,7 +152,6 @@ def dsimvc_starts(monkeypatch):
     start.networks = 1
     monkeypatch.setattr(dsimvc, "start_weights", start)
     monkeypatch.setattr(dsimvc.DSIMVC, "empty", lambda self, widths: self.network(widths).double())
-    monkeypatch.setattr(safe_imputation, "start_weights", lambda module, _: put(module.double(), g["init_weigher"]))
     return g, start
 
 
@@ -164,8 +166,10 @@ def test_dsimvc_before_the_two_levels(dsimvc_starts, steps, monkeypatch, beside)
     put_all(parts, g, "pretrain_init_")
     kept = []
 
+    fill_gaps = dsimvc.fill_gaps
+
     def spy(side, features):
-        safe_imputation.fill_gaps(side, features)
+        fill_gaps(side, features)
         kept.extend([[own[-1] for own in features], [view[-1] for view in side.values]])
 
     monkeypatch.setattr(dsimvc, "fill_gaps", spy)
@@ -199,7 +203,7 @@ def test_dsimvc_two_levels(dsimvc_starts, steps, monkeypatch, beside):
             for own in (g["steps_rows_complete"][t], g["steps_rows_filled"][t])
         ]
     )
-    slopes, weights, judge, weigh = [], [], safe_imputation.TwoLevels._judge, safe_imputation.TwoLevels.weights
+    slopes, weights, judge, weigh = [], [], dsimvc.TwoLevels._judge, dsimvc.TwoLevels.weights
 
     def spy(levels, *args):
         judge(levels, *args)
@@ -212,8 +216,8 @@ def test_dsimvc_two_levels(dsimvc_starts, steps, monkeypatch, beside):
 
     monkeypatch.setattr(dsimvc, "fill_gaps", fill)
     monkeypatch.setattr(dsimvc, "_drawn", lambda *_: next(drawn))
-    monkeypatch.setattr(safe_imputation.TwoLevels, "_judge", spy)
-    monkeypatch.setattr(safe_imputation.TwoLevels, "weights", spy_weights)
+    monkeypatch.setattr(dsimvc.TwoLevels, "_judge", spy)
+    monkeypatch.setattr(dsimvc.TwoLevels, "weights", spy_weights)
     trained(method, network, samples, beside=beside)
     close(term(steps), g["steps_total"][:3])
     close(torch.stack(slopes), g["steps_weigher_grad"][:3])
@@ -480,7 +484,7 @@ def test_dsimvc_losses(case):
     close(each[0] / each.shape[1], g[f"{case}_feature_each"])
     close(shared[0], g[f"{case}_label"])
     close(torch.autograd.grad(shared.sum(), logits)[0][0], g[f"{case}_label_grad_logits1"])
-    found = safe_imputation.Found(each, torch.zeros(1).double(), each)
+    found = dsimvc.Found(each, torch.zeros(1).double(), each)
     raw = g[f"{case}_raw_weight"][None]
     for loss, name in ((found.total(), "feature"), (found.total(raw / raw.sum()), "filled_feature")):
         close(loss[0], g[f"{case}_{name}"])

@@ -17,9 +17,10 @@ from viewfuse.cli import main
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import losses, trials
+from viewfuse.methods.urrl import method as losses
+from viewfuse.methods.urrl import trials
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.messages import label, restored, words
 
 TINY = {"pretrain_epochs": 3, "joint_epochs": 2, "hidden_dim": 8, "embedding_dim": 8, "scaling": "standard"}
@@ -260,6 +261,7 @@ def test_a_checkpoint_is_resumed_and_that_of_other_hints_is_refused(tmp_path):
         fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.slow
 def test_the_command_line_reads_hints(tmp_path):
     truth, views = groups()

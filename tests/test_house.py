@@ -8,10 +8,12 @@ import importlib
 import re
 import subprocess
 import sys
+import threading
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +26,7 @@ ROOMS = (
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
     "utils.atomic", "utils.memory", "data.views", "data.scaling", "data.checks", "io.readers", "io.writers",
-    "methods.urrl.config", "methods.urrl.cost", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
+    "methods.urrl.config", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
     "cli.inspect", "cli.fit", "cli.predict", "cli.report",
 )  # fmt: skip
 """They do without scikit-learn as well: both take longer to import than most commands run."""
@@ -165,6 +167,28 @@ def test_no_two_classes_have_one_name():
 def test_files_stay_readable():
     lengths = {module_name(path): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert max(lengths.values()) <= 450, lengths
+
+
+def test_a_plain_fit_of_plain_arrays_goes_through_few_files():
+    """A newcomer can hold them; labelled, sparse, categorical data, hints, checkpoints, ... have files of their own."""
+    from viewfuse import URRL, Config
+
+    rng, kind, files = np.random.default_rng(0), np.repeat([0.0, 4.0, 8.0], 20)[:, None], set[str]()
+    views = {"song": rng.normal(size=(60, 6)) + kind, "photo": rng.normal(size=(60, 20)) - kind}
+    views["photo"][::3] = np.nan
+
+    def notice(frame, event, argument):
+        files.update([frame.f_code.co_filename] if event == "call" else ())
+
+    threading.setprofile(notice)
+    sys.setprofile(notice)
+    try:
+        URRL(n_clusters=3, config=Config(pretrain_epochs=2, joint_epochs=2), device="cpu").fit_predict(views)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    ours = sorted(file for file in files if file.startswith(str(SOURCE)))
+    assert len(ours) <= 30, ours
 
 
 PRIVATE_WORDS = re.compile(

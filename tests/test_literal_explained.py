@@ -141,7 +141,7 @@ def samples_of(values, present, ids):
 
 def moving_model(samples):
     before = ("a", "b"), (range(1), range(1)), (0.0, 0.0), Moves(), None, None, None
-    return Model(*before, samples, None, None, np.empty((len(samples), 0)))
+    return Model(*before, samples, None, np.empty((len(samples), 0)))
 
 
 def test_weights_are_shares_of_what_the_views_move():

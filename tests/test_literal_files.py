@@ -341,7 +341,7 @@ def test_results_stand_beside_the_cells_of_their_names():
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
     np.testing.assert_array_equal(
-        writers.placed_rows(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]]
+        writers.placed_dense_rows(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]]
     )
 
 

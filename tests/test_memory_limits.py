@@ -18,7 +18,7 @@ from viewfuse import URRL
 from viewfuse.cli import main
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes
+from viewfuse.methods.urrl.network import fit_bytes
 from viewfuse.utils import memory
 from viewfuse.utils.memory import memory_errors
 

@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import samples, search
-from viewfuse.neighbors import search as candidates
-from viewfuse.neighbors.samples import MultiViewIndex, ViewIndex, index_training_set, neighbor_lists
-from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, content_keys, fingerprints, row_keys
+from viewfuse.neighbors import many as candidates
+from viewfuse.neighbors import samples
+from viewfuse.neighbors import samples as search
+from viewfuse.neighbors.samples import (
+    NO_NEIGHBOR,
+    MultiViewIndex,
+    TieKeys,
+    ViewIndex,
+    content_keys,
+    fingerprints,
+    index_training_set,
+    neighbor_lists,
+    row_keys,
+)
 
 
 class BytesOfResults(torch.overrides.TorchFunctionMode):
@@ -170,10 +180,10 @@ def test_queries_that_overflow_float32_find_their_neighbours():
 
 @pytest.mark.parametrize(("rows", "columns", "count"), [(1200, 256, 9), (3000, 256, 9), (3000, 256, 55), (9000, 64, 9)])
 def test_search_takes_a_few_chunks_of_memory(rows, columns, count):
-    points = search.Points.of(torch.rand(rows, columns))
+    points = search.centred(torch.rand(rows, columns))
     with BytesOfResults() as seen:
         nobody = TieKeys(*(torch.zeros(n, dtype=torch.int64) for n in (1500, rows)))
-        search.nearest_points(torch.rand(1500, columns), points, nobody, count, same=False)
+        search.nearest(torch.rand(1500, columns), points, nobody, count, same=False)
     assert seen.most <= 4 * search._BYTES_PER_CHUNK + 4 * rows * columns
 
 
@@ -191,12 +201,7 @@ def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
         assert torch.equal(find(part, count), nearest(part, pool, count, same=False))
     assert torch.equal(find(pool, count, same=True), nearest(pool, pool, count, same=True))
     assert "_points" in vars(index)
-    assert set(vars(copy.copy(index))) == {
-        "_view",
-        "_keys",
-        "_rows",
-        "_lists",
-    }  # copies take no more memory than they need
+    assert set(vars(copy.copy(index))) == {"_view", "_keys", "_rows"}  # copies take no more memory than they need
 
 
 def test_large_pools_are_not_kept(monkeypatch):

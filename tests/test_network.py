@@ -13,9 +13,10 @@ import reference
 from test_neighbors import incomplete_data
 from training_tools import drawn, index_samples
 from viewfuse.errors import SettingError
-from viewfuse.methods.urrl.augment import Batch, plain_batch
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import plain_batch
 from viewfuse.methods.urrl.network import (
+    Batch,
     Mask,
     Network,
     OutputChoice,

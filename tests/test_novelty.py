@@ -13,10 +13,11 @@ from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, Views
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
-from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
+from viewfuse.fitted.novelty import unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.reduction.frontend import fit_reduction
 from viewfuse.selection import confidence
+from viewfuse.selection.rules import Fences
 
 QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=0), "scaling": "standard"}
 
@@ -145,14 +146,14 @@ def outlying_set(seed=0):
 def test_outliers_are_those_of_the_literal_rule_and_groups_are_none():
     values, present = outlying_set()
     stored = index_training_set([torch.from_numpy(one) for one in values], torch.from_numpy(present), 9)
-    found = Surroundings.of(stored, np.empty((len(stored), 0))).outlying(stored)
+    found = Fences.of(stored).outlying(stored, stored)
     np.testing.assert_allclose(found, literal_outlying([one.astype(float) for one in values], present), rtol=1e-5)
     assert [np.flatnonzero(one).tolist() for one in found.T] == [[3, 50], [3, 71]]
 
 
 def test_equal_samples_are_no_outliers():
     stored = index_training_set([torch.ones(20, 2)], torch.ones(20, 1, dtype=torch.bool), 9)
-    assert not Surroundings.of(stored, np.empty((len(stored), 0))).outlying(stored).any()
+    assert not Fences.of(stored).outlying(stored, stored).any()
 
 
 def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):

@@ -20,7 +20,7 @@ from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
 from viewfuse.data.known.pairs import Pairs, PairTable
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
-from viewfuse.methods.urrl import losses
+from viewfuse.methods.urrl import method as losses
 from viewfuse.methods.urrl.trials import Trial
 from viewfuse.selection.messages import label, restored, words
 
@@ -242,6 +242,7 @@ def test_files_of_pairs_are_read_and_their_lines_are_named(tmp_path):
         read_pairs(tmp_path / "none.csv")
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_reads_pairs_and_weights(tmp_path):
     truth, views = groups()
     ids = [f"s{i}" for i in range(len(truth))]

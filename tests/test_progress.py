@@ -11,7 +11,7 @@ import pytest
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.engine.callbacks import SILENT, Progress
+from viewfuse.engine.training import SILENT, Progress
 from viewfuse.utils.console import is_live, tell
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 32, "random_state": 0, "verbose": True}

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from reference_step import Adam
 from test_methods import BRIEF
 from viewfuse import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.training import Stage
 from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings, masked_mse
-from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, safe_imputation, sure
+from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, sure
 from viewfuse.missing import paper_mask
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.dense import MLP, BatchNorm
@@ -151,13 +152,13 @@ def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
     torch.default_generator.manual_seed(0)
     network = torch.nn.Linear(3, TWO).double()
     complete, filled = torch.randn(5, 3).double(), torch.randn(4, 3).double()
-    rates = safe_imputation.Rates(0.01, 0.05, 0.02)
+    rates = dsimvc.Rates(0.01, 0.05, 0.02)
 
     def each(outputs):
         return outputs.square().sum(dim=-1)
 
     def losses(outputs):
-        return safe_imputation.Found(each(outputs)[None], outputs.exp().mean()[None], outputs.softmax(dim=-1)[None])
+        return dsimvc.Found(each(outputs)[None], outputs.exp().mean()[None], outputs.softmax(dim=-1)[None])
 
     class Network(torch.nn.Module):
         def __init__(self):
@@ -167,11 +168,11 @@ def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
         def forward(self, values):
             return (self.linear(values[0][0]),)
 
-    levels = safe_imputation.TwoLevels(Network(), losses, TWO, [0], rates)
+    levels = dsimvc.TwoLevels(Network(), losses, TWO, [0], rates)
     weigher = torch.nn.Sequential(torch.nn.Linear(TWO, 100), torch.nn.ReLU(), torch.nn.Linear(100, 1)).double()
     for theirs, ours in zip(weigher.parameters(), levels.weigher.parameters(), strict=True):
         theirs.data.copy_(ours.data)
-    adams = [torch.optim.Adam(one.parameters(), lr=rate) for one, rate in ((network, 0.01), (weigher, 0.02))]
+    adams = [Adam(one.parameters(), lr=rate) for one, rate in ((network, 0.01), (weigher, 0.02))]
     for _ in range(3):
         own = [network.weight, network.bias]
 

@@ -10,7 +10,7 @@ import torch
 
 import published_reference as reference
 from golden import network_of, steps, term
-from viewfuse.methods.published import cpspan, dsimvc, safe_imputation, sure
+from viewfuse.methods.published import cpspan, dsimvc, sure
 from viewfuse.neighbors.samples import Samples
 
 __all__ = ["steps"]
@@ -161,8 +161,7 @@ def test_dsimvc(steps, monkeypatch, kind):
             one.data.mul_(2.5)  # else all features are nearly the same
         starts[len(starts[0]) > len(starts[1])].append(copy.deepcopy(module.double()))
 
-    for module in (dsimvc, safe_imputation):
-        monkeypatch.setattr(module, "start_weights", start)
+    monkeypatch.setattr(dsimvc, "start_weights", start)
     epochs = {"pretrain_epochs": 2, "neighbor_pretrain_epochs": 2, "neighbor_epochs": 2, "iterations": 2}
     rates = {"learning_rate": 3e-3, "virtual_rate": 0.5, "weight_rate": 0.1}
     method, networks = two_networks(

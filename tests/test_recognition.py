@@ -8,8 +8,14 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
-from viewfuse.neighbors.samples import find_rows, index_new_samples, index_rows, index_training_set
-from viewfuse.neighbors.search import NO_NEIGHBOR, fingerprints
+from viewfuse.neighbors.samples import (
+    NO_NEIGHBOR,
+    find_rows,
+    fingerprints,
+    index_new_samples,
+    index_rows,
+    index_training_set,
+)
 
 
 @given(incomplete_data())

@@ -21,13 +21,11 @@ from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.augment import plain_batch
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import URRLMethod, plain_batch
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.nn import layers as streams_module
 from viewfuse.nn.layers import Adam, GraphedStep, LayerNorm, Linear, PReLU
 

@@ -10,11 +10,11 @@ import pytest
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.engine import callbacks as early_stopping
 from viewfuse.engine import checkpoint
-from viewfuse.engine.callbacks import EarlyStopping, Progress
-from viewfuse.engine.training import Training
+from viewfuse.engine.training import Progress, Training
+from viewfuse.methods.urrl import training as early_stopping
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.training import EarlyStopping
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "random_state": 0, "scaling": "standard"}
 

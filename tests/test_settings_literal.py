@@ -13,7 +13,7 @@ from benchmarks.speed.roofline import multiply_adds
 from viewfuse import URRL, EmptyClusterWarning, SettingError
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.urrl import cost
+from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 

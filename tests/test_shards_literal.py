@@ -22,9 +22,16 @@ from viewfuse.distributed import label_files, row_buckets, sharded_predict, shar
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.pass_zero import ColumnFacts, run_pass_zero
 from viewfuse.distributed.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
-from viewfuse.distributed.sharded_predict import Shard, ShardTask, predict_shard, predict_shards, shards_of
+from viewfuse.distributed.sharded_predict import (
+    Shard,
+    ShardProgress,
+    ShardTask,
+    _spelled,
+    predict_shard,
+    predict_shards,
+    shards_of,
+)
 from viewfuse.distributed.shards import Shards
-from viewfuse.engine.callbacks import ShardProgress, _spelled
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
 from viewfuse.io.writers import NO_NAMES, Judged
 from viewfuse.utils.atomic import sealed

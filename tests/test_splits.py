@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from test_tree import samples
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.splits import (
@@ -21,7 +22,7 @@ from viewfuse.selection.splits import (
     p_value,
     splits_of,
 )
-from viewfuse.selection.tree import Tree, cluster_tree, edges
+from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest
 
 
 def generator(seed=0):
@@ -157,3 +158,29 @@ def test_every_split_is_nested_in_its_parent():
         parent = found[one.parent]
         within = (parent.left, parent.right)[one.side]
         assert np.isin(np.concatenate([one.left, one.right]), within).all()
+
+
+def test_copies_of_a_row_are_no_neighbours():
+    """Twelve texts, each there five times, are no twelve clusters; where all rows are equal there are no neighbours."""
+    distinct = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    view = distinct.repeat_interleave(5, dim=0)
+    found = nearest(view, 9)
+    far = torch.cdist(distinct.double(), distinct.double()).fill_diagonal_(torch.inf)
+    for i, ids in enumerate(found.tolist()):
+        order = far[i // 5].argsort().tolist()
+        assert {j // 5 for j in ids} == set(order[:2])  # five copies of the nearest text, and four of the next
+    assert (nearest(torch.ones(6, 2), 3) == NO_NEIGHBOR).all()
+    assert nearest(torch.tensor([[0.0], [0.0], [4.0]]), 9)[:2].tolist() == [[2, NO_NEIGHBOR]] * 2
+
+
+def test_a_view_of_copies_and_one_without_neighbours_have_no_gaps():
+    look, labels = a_look((20, 30), far=1.0)
+    sides = np.asarray(labels) == 1
+    values = [look.values[0], torch.ones_like(look.values[1])]
+    same = type(look)(look.embedding, look.hidden, values, look.present, look.table)
+    ids = same.neighbors()
+    assert (ids[:, 1] == NO_NEIGHBOR).all()
+    ours, nothing = border_gaps(same, ids, sides)
+    assert len(ours) == 2
+    assert ours == border_gaps(look, look.neighbors(), sides)[0]
+    assert nothing == []

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.neighbors import search
+from viewfuse.neighbors import samples as search
 from viewfuse.neighbors.samples import (
+    NO_NEIGHBOR,
     MultiViewIndex,
+    TieKeys,
     ViewIndex,
     find_rows,
+    fingerprints,
     index_new_samples,
     index_rows,
     index_training_set,
+    row_keys,
 )
-from viewfuse.neighbors.search import NO_NEIGHBOR, TieKeys, fingerprints, row_keys
 
 _WRAP = 2**64
 _STRIDE = 0x9E3779B97F4A7C15

@@ -18,10 +18,8 @@ from viewfuse.engine import training as engine
 from viewfuse.engine.batches import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.augment import draws_per_sample, two_branches
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.losses import soft_assignment, total
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import URRLMethod, draws_per_sample, soft_assignment, total, two_branches
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.training import init_state
 from viewfuse.nn.layers import tensor_cores

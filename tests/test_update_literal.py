@@ -14,9 +14,9 @@ from torch.nn import Module, Parameter
 from viewfuse.data.filling import EmptyCells
 from viewfuse.data.known.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
-from viewfuse.methods import enlarging, updating
+from viewfuse.methods import updating
 from viewfuse.methods.choosing_k import NewKind
-from viewfuse.methods.enlarging import Enlarged
+from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.neighbors.samples import Samples, index_rows
@@ -60,7 +60,7 @@ def test_samples_that_wait_are_compared_with_those_that_do_not():
         stored=samples_of([10.0, 20, 30]), unseen=np.array([[1.0], [2], [3]]),
         thinned=lambda rows: asked.append(rows.tolist()) or known,
     )  # fmt: skip
-    found = enlarging._novel(model, samples_of([40.0, 50]), np.array([[4.0], [5]]), np.array([False, True, True]))
+    found = updating._novel(model, samples_of([40.0, 50]), np.array([[4.0], [5]]), np.array([False, True, True]))
     assert asked == [[0], ([20, 30, 40, 50], [2, 3, 4, 5])]
     assert found.tolist() == [False, True, False, False, True]
 
@@ -69,7 +69,7 @@ def test_old_samples_keep_their_neighbours_and_equal_ones_have_the_same():
     """The third sample is new, the fourth is the first one again, the fifth the third."""
     stored = replace(samples_of([1.0, 2, 3, 1, 3]), neighbor_ids=torch.arange(10, 15).reshape(5, 1, 1))
     model = SimpleNamespace(stored=replace(samples_of([1.0, 2]), neighbor_ids=torch.tensor([[[1]], [[0]]])))
-    found = enlarging._with_former_neighbors(stored, index_rows(stored.values, stored.present), model)
+    found = updating._with_former_neighbors(stored, index_rows(stored.values, stored.present), model)
     assert found.neighbor_ids.ravel().tolist() == [1, 0, 12, 1, 12]
     assert found.values is stored.values
 
@@ -239,10 +239,6 @@ class PlainModel:
     stored: object = None
     names: tuple = ()
 
-    @property
-    def surroundings(self):
-        return SimpleNamespace(outliers=lambda names, ids: SimpleNamespace(chosen=[]))
-
     def assign(self, stored, embedding):
         return None
 
@@ -257,6 +253,7 @@ def test_old_clusters_are_worth_no_more_than_before_and_keep_their_shifts(monkey
     monkeypatch.setattr(updating, "embed_stored", lambda run: None)
     monkeypatch.setattr(updating, "clusters", lambda *given: torch.zeros(2))
     monkeypatch.setattr(updating, "calibrated", lambda model, *labels: PlainModel(model.network, model.method, new))
+    monkeypatch.setattr(updating, "outliers", lambda *given: SimpleNamespace(chosen=[]))
     for name in ("mean_confidence", "trust_of"):
         monkeypatch.setattr(updating, name, lambda *given: None)
     monkeypatch.setattr(updating, "records", lambda *made: {})

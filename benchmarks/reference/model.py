@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader
 
 from benchmarks.reference.data import Item, NeighborSearch, PlainSamples, ScaledTable
 from viewfuse.engine.batches import generator_for_start
-from viewfuse.methods.urrl import losses
-from viewfuse.methods.urrl.augment import view_dropout_rate
+from viewfuse.methods.urrl import method as losses
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.method import view_dropout_rate
 from viewfuse.methods.urrl.network import Network, TransformerBlock, adaptive_mask, build_network, cosine_distances
 from viewfuse.selection.kmeans import initial_centers
 

@@ -16,9 +16,8 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed
 from viewfuse.engine.training import Stage, Training
-from viewfuse.methods.urrl.augment import two_branches, view_dropout_rate
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import TERMS, URRLMethod
+from viewfuse.methods.urrl.method import TERMS, URRLMethod, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.network import Network
 from viewfuse.methods.urrl.training import init_state, joint_stage, pretraining_stage
 from viewfuse.neighbors.samples import Samples, index_training_set

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import coded_width, decode_widths, embed_widths, layer_outputs
+from viewfuse.methods.urrl.network import coded_width, decode_widths, embed_widths, layer_outputs
 
 _PASSES = 3
 """Forward, and backward for the inputs and for the weights: three products of the same size."""

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import checked_mask, has_row_labels
-from viewfuse.data.annotated import is_annotated
-from viewfuse.data.digits import as_array, exact_frame, has_long_numbers
-from viewfuse.data.tables import is_sparse
-from viewfuse.data.views import is_table
+from viewfuse.data.alignment import checked_mask
+from viewfuse.data.digits import exact_frame, has_long_numbers
+from viewfuse.data.given import has_row_labels, is_annotated, is_sparse, is_table
+from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
 

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import URRL, Views
-from viewfuse.engine.callbacks import SILENT
+from viewfuse.engine.training import SILENT
 from viewfuse.methods.urrl.validation import repeated_labels, source_of
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.scores import stability

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import exact_frame
-from viewfuse.data.sparse_tables import NamedMatrix, is_sparse_frame
+from viewfuse.data.categories import encoded_frame
+from viewfuse.data.digits import exact_frame, filled
+from viewfuse.data.given import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
+from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
+from viewfuse.utils import memory
 from viewfuse.utils.console import warn
 
 CURE = "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
@@ -53,20 +57,9 @@ def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
     """A frame with one row per label, NaN where it has none."""
     if view is None:
         return None
-    if isinstance(view, NamedMatrix):
+    if isinstance(view, AnnotatedTable):
         return view.in_order(labels)
-    return NamedMatrix.of(view).in_order(labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
-
-
-def has_row_labels(view: Any) -> bool:
-    """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
-    if isinstance(view, NamedMatrix):
-        return not view.is_numbered
-    if not hasattr(view, "iloc"):
-        return False
-    index = view.index
-    is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
-    return not is_default
+    return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
 
 
 def _check_labels(where: str, index: Any) -> None:
@@ -108,9 +101,7 @@ def _kind(index: Any) -> tuple[int, str]:
 
 
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:
-    """One id per sample, each once; 0, 1, 2, ... by default."""
-    if ids is None:
-        return np.arange(n)
+    """One id per sample, each once."""
     is_list = hasattr(ids, "__len__") and not isinstance(ids, (str, set, dict)) and len(ids) == n
     if not is_list or not _are_names(ids):
         raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}")
@@ -136,20 +127,15 @@ def is_missing(name: Any) -> bool:
         return True
 
 
-def ids_of(ids: Any, labels: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
-    """The ids of samples: those that were given, else the row labels of the views.
-
-    Refused are ids that are these labels in another order, so that each sample would be called like another.
-    """
-    found = checked_ids(labels if ids is None else ids, n)
-    if ids is not None and labels is not None:
-        named = list(ids)
-        if named != list(labels) and set(named) == set(labels):
-            raise DataError(
-                "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
-            )
-    check_written(found)
-    return found
+def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
+    """Refuse ids that are the row labels of the views in another order: each sample would be called like another."""
+    if labels is None or ids is None or len(ids) != len(labels):
+        return
+    named, found = list(ids), list(labels)
+    if named != found and set(named) == set(found):
+        raise DataError(
+            "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
+        )
 
 
 def check_written(ids: NDArray[Any]) -> None:
@@ -161,11 +147,6 @@ def check_written(ids: NDArray[Any]) -> None:
         other = seen.setdefault(str(name), name)
         if other != name:
             raise DataError(f"two ids are both written {str(name)!r}, {written(other)} and {written(name)}; {CURE}")
-
-
-def only_counted(ids: NDArray[Any]) -> bool:
-    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
-    return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
 
 
 def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
@@ -307,3 +288,156 @@ def warn_of_few(shared: int, first: Collection[Hashable], second: Collection[Has
         few = f"only {shared} of {len(first)} and {len(second)} ids are in both {both}"
         alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(first, second)[:1]]
         warn(SuspiciousDataWarning("; ".join([few, *alike, "spell ids alike in both"])))
+
+
+Use = str | Mapping[str, str]
+"""What of an object is the view: "X", "layers/NAME" or "obsm/NAME"; for all, or by the name of the view."""
+
+
+@dataclass(frozen=True)
+class AnnotatedTable:
+    """One view of an AnnData object.
+
+    Attributes
+    ----------
+    matrix : array or sparse matrix of shape (cells, columns)
+    index : pandas Index of the names of the cells
+    columns : names of the columns, or their numbers
+    """
+
+    matrix: Any
+    index: Any
+    columns: Sequence[Hashable]
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the cells have no names of their own, so that AnnData called them "0", "1", "2", ..."""
+        return self.index.tolist() == [str(cell) for cell in range(len(self.index))]
+
+    def in_order(self, names: Any) -> AnnotatedTable:
+        """One row per name; those that it lacks are missing."""
+        if self.index.equals(names):
+            return self
+        rows = self.index.get_indexer(names)
+        place = placed_rows if is_sparse(self.matrix) else placed_dense_rows
+        return replace(self, matrix=place(self.matrix, rows), index=names)
+
+
+def opened(data: Any, use: Use | None = None) -> Any:
+    """What was given as views, with tables by name instead of AnnData and MuData objects; the rest is left as it is."""
+    _check_places(use)
+    if is_mudata(data):
+        return _modalities(data, use)
+    if is_anndata(data):
+        places = use if isinstance(use, Mapping) else {"view_0": use or "X"}
+        return {str(name): _table(str(name), data, place) for name, place in places.items()}
+    views = _by_name(data)
+    objects = [name for name, view in views.items() if is_annotated(view)]
+    if use is not None:
+        _check_use(use, [str(name) for name in objects])
+    tables = {name: _table(str(name), views[name], place_of(use, str(name))) for name in objects}
+    return data if not objects else views | tables
+
+
+def _by_name(data: Any) -> dict[Hashable, Any]:
+    if isinstance(data, Mapping) and not hasattr(data, "shape"):  # one kind of sparse matrix is a dict, too
+        return dict(data)
+    return {f"view_{v}": view for v, view in enumerate(data if isinstance(data, (list, tuple)) else ())}
+
+
+def place_of(use: Use | None, name: str) -> str:
+    """What of an object is the view of that name."""
+    return use if isinstance(use, str) else (use or {}).get(name, "X")
+
+
+def _check_places(use: Use | None) -> None:
+    places = use.values() if isinstance(use, Mapping) else [use or "X"]
+    if not all(isinstance(place, str) for place in places):
+        raise DataError(f"use={use!r}: give 'X', 'layers/NAME' or 'obsm/NAME', for all views or by view in a dict")
+
+
+def _check_use(use: Use, names: Sequence[str]) -> None:
+    unknown = [] if isinstance(use, str) else [name for name in use if name not in names]
+    if unknown or not names:
+        raise DataError(
+            f"use={use!r} chooses parts of AnnData and MuData objects, of which there are {list(names)}; "
+            "name these, or leave it out"
+        )
+
+
+def _modalities(data: Any, use: Use | None) -> dict[str, AnnotatedTable]:
+    """The modalities in the joint order of the cells; cells that no modality has are left out."""
+    if data.axis == 1:
+        raise DataError(
+            "the modalities of this MuData share features, not cells (axis=1), so none is a view of the others' cells; "
+            "pass one of them"
+        )
+    if use is not None:
+        _check_use(use, list(data.mod))
+    tables = {name: _table(name, part, place_of(use, name)) for name, part in data.mod.items()}
+    if not tables:
+        raise DataError("this MuData has no modality; give it at least one")
+    known = next(iter(tables.values())).index
+    for table in tables.values():
+        known = known.union(table.index, sort=False)
+    joint = data.obs_names.intersection(known, sort=False)
+    joint = joint.append(known.difference(joint, sort=False))  # cells that update() does not know of
+    return {name: table.in_order(joint) for name, table in tables.items()}
+
+
+def _table(name: str, data: Any, place: str) -> AnnotatedTable:
+    """One matrix of an AnnData object."""
+    if not is_anndata(data):
+        raise DataError(f"view {name!r} is a whole {type(data).__name__}; pass it alone, its modalities are the views")
+    if data.obs_names.has_duplicates:
+        twice = data.obs_names[data.obs_names.duplicated()][0]
+        raise DataError(f"view {name!r}: cell {twice!r} appears twice; keep one, or call obs_names_make_unique()")
+    found = _at(data, place)
+    if found is None:
+        raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(_places(data)) or 'nothing'}; choose one")
+    if hasattr(found, "iloc"):  # a data frame in obsm
+        cells, names = frame_cells(found)
+        return AnnotatedTable(cells, data.obs_names, names)
+    matrix = _in_memory(f"view {name!r}, {place!r}", found)
+    columns = range(matrix.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
+    return AnnotatedTable(matrix, data.obs_names, columns)
+
+
+def _at(data: Any, place: str) -> Any:
+    kind, _, key = place.partition("/")
+    if kind in ("layers", "obsm"):
+        return getattr(data, kind).get(key)
+    return data.X if place == "X" else None
+
+
+def _places(data: Any) -> list[str]:
+    own = [f"{kind}/{key}" for kind in ("layers", "obsm") for key in getattr(data, kind)]
+    return own if data.X is None else ["X", *own]
+
+
+def _in_memory(where: str, found: Any) -> Any:
+    """An array or a sparse matrix of SciPy; what a backed object holds is read."""
+    if is_sparse(found):
+        check_sparse(where, found)
+        return canonical(found)
+    if isinstance(found, np.ndarray):
+        return filled(found) if isinstance(found, np.ma.MaskedArray) else np.asarray(found)
+    if hasattr(found, "backend"):  # a sparse matrix on disk
+        return _in_memory(where, found.to_memory())
+    if type(found).__module__.startswith("h5py."):
+        memory.require(found.dtype.itemsize * int(np.prod(found.shape)), where, "choose fewer features")
+        return found[()]
+    raise DataError(f"{where} is a {type(found).__name__}; make it a NumPy array or a sparse matrix of SciPy first")
+
+
+def frame_cells(frame: Any) -> tuple[NDArray[Any], list[str]]:
+    """The cells of a data frame in obsm, its text as categories, and the names of its columns."""
+    encoded = exact_frame(encoded_frame(frame))
+    return encoded.to_numpy(), [str(column) for column in encoded.columns]
+
+
+def placed_dense_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """The rows of an array, NaN for row -1."""
+    placed = np.full((len(rows), *matrix.shape[1:]), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
+    placed[rows >= 0] = matrix[rows[rows >= 0]]
+    return placed

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
+from viewfuse.data.given import is_sparse, only_counted, take
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
-from viewfuse.data.tables import is_sparse, take
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
@@ -69,7 +69,8 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-    return lines + values_alike(views) + zero_samples(views) + isolated_views(views)
+    lines += [] if views.has_numbered_columns else values_alike(views)
+    return lines + zero_samples(views) + isolated_views(views)
 
 
 def absent_views(views: Views) -> list[str]:
@@ -98,8 +99,6 @@ def values_alike(views: Views) -> list[str]:
     """A line for every view in which two values of a category differ only in capitals; they stay two values."""
     lines = []
     for name, columns in zip(views.names, views.columns, strict=True):
-        if isinstance(columns, range):
-            continue
         first: dict[str, str] = {}
         values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
         pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
@@ -127,8 +126,7 @@ def isolated_views(views: Views) -> list[str]:
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     if (counts > 0).sum() < 2:
         return []
-    are_numbers = views.ids.dtype.kind in "iu"  # which are written in one way only
-    lines = [] if are_numbers else alike_in_views(views.names, views.mask, views.ids.tolist())
+    lines = [] if only_counted(views.ids) else alike_in_views(views.names, views.mask, views.ids.tolist())
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")

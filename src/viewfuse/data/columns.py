@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.digits import is_number
+from viewfuse.data.given import is_sparse
 from viewfuse.data.sparse_tables import with_columns
-from viewfuse.data.tables import is_sparse
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn
 
@@ -50,14 +50,11 @@ def match_columns(
     """
     if list(given) == list(fitted):
         return Matching()
+    if isinstance(given, range):
+        _check_count(view, given, fitted)
     names = _spelled_alike(given, fitted)
-    nameless = set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given))
-    if (nameless or isinstance(given, range)) and len(given) != len(fitted):
-        raise DataError(
-            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
-            "give the same columns in the same order, or with their names in any order"
-        )
-    if nameless:
+    if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
+        _check_count(view, given, fitted)
         return Matching()
     known = set(fitted)
     place = {name: p for p, name in enumerate(names)}
@@ -72,9 +69,7 @@ def match_columns(
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
     absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
-    if gone := [name for name in theirs if name not in own]:  # their values would count as none without a word
-        what = f"categories of the model are not there ({some(gone)}), so all samples count as none of their"
-        warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
+    _warn_of_absent(view, [name for name in theirs if name not in own])
     zero, others = ([c for name, c in absent if (name in own) is known] for known in (True, False))
     unknown = [name for name in names if name not in known and category_of(name) not in theirs]
     _warn_of_values(view, {name: [names[c] for c in own[name]] for name in theirs if name in own}, known)
@@ -87,6 +82,13 @@ def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hash
         if names:
             column = f"view {view!r}, column {min(map(str, names))!r}"
             raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
+
+
+def _warn_of_absent(view: str, categories: Sequence[Hashable]) -> None:
+    """Warn of categories that are not there: their values would count as none without a word."""
+    if categories:
+        what = f"categories of the model are not there ({some(categories)}), so all samples count as none of their"
+        warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
 
 
 def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: Collection[Hashable]) -> None:
@@ -156,6 +158,14 @@ def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     if listed:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
         warn(IgnoredColumnsWarning(what))
+
+
+def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
+    if len(given) != len(fitted):
+        raise DataError(
+            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
+            "give the same columns in the same order, or with their names in any order"
+        )
 
 
 def _check_once(view: str, names: Collection[Hashable], whose: str) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import called, labelled
+from viewfuse.data.given import is_sparse
 from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.sparse_tables import rows_of_cells, with_data
-from viewfuse.data.tables import is_sparse
+from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
@@ -267,8 +267,7 @@ def check_rows(views: Views) -> None:
 def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
     by_column = list(cells.by_column().items())[:_SHOWN]
     columns = ", ".join(f"{name!r} ({count:,} of {cells.n_rows:,} rows)" for name, count in by_column)
-    parts = empty_parts(views.arrays[v])
-    by_row = [pair for rows, empty in parts for pair in zip(empty.sum(axis=1).tolist(), rows.tolist(), strict=True)]
+    by_row = [(count, row) for rows, empty in empty_parts(views.arrays[v]) for count, row in _row_counts(rows, empty)]
     worst = sorted(by_row, key=lambda pair: (-pair[0], pair[1]))[:_SHOWN]
     ids = views.ids.tolist()
     rows = ", ".join(f"{ids[row]!r} ({count:,} of {views.widths[v]:,} cells)" for count, row in worst)
@@ -277,6 +276,10 @@ def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
         f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {rows}; "
         "leave these out, or empty whole rows to say that the samples lack the view"
     )
+
+
+def _row_counts(rows: NDArray[np.int64], empty: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    return list(zip(empty.sum(axis=1).tolist(), rows.tolist(), strict=True))
 
 
 def refuse_any(views: Views) -> None:

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.tables import column_bounds, dense_rows, present_parts
-from viewfuse.data.views import Views, blocks_in
+from viewfuse.data.categories import blocks_of
+from viewfuse.data.given import dense_rows
+from viewfuse.data.tables import column_bounds, present_parts
+from viewfuse.data.views import Views
 from viewfuse.utils import memory
 from viewfuse.utils.settings import check_choice
 
 if TYPE_CHECKING:
-    from viewfuse.data.tables import Values
+    from viewfuse.data.sparse_tables import Values
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
 Unit = Literal["columns", "view", "rows"]
@@ -121,7 +123,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
     """
     check_choice("scaling", kind, KINDS)
     units = tuple(units) or (_COLUMNS,) * len(views.arrays)
-    blocks = blocks_in(views)
+    blocks = _blocks(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
     asked = tuple(one and (kind != "mixed" or not own) for one, own in zip(asked, blocks, strict=True))
     whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
@@ -136,7 +138,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    pairs, blocks = [], blocks_in(views)
+    pairs, blocks = [], _blocks(views)
     for v, array in enumerate(views.arrays):
         low, factor = 0.0, 1.0
         if views.mask[:, v].any():
@@ -159,6 +161,13 @@ def _measured(kind: str, unit: Unit, whole: bool) -> str:
     if whole:
         return _AS_A_WHOLE.get(kind, kind)
     return "standard" if kind == "mixed" else kind
+
+
+def _blocks(views: Views) -> list[list[list[int]]]:
+    """Per view the columns of each of its categories."""
+    if views.has_numbered_columns:
+        return [[] for _ in views.names]
+    return [blocks_of(*own) for own in zip(views.columns, views.arrays, views.mask.T, strict=True)]
 
 
 def _plain_columns(width: int, blocks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -208,7 +217,7 @@ def column_weights(views: Views) -> list[NDArray[np.float64]]:
     something, neighbours in other views have in common. In a table with a category of which this is true, numbers and
     categories of which it is not count a quarter; the others count more, so that the table counts the same.
     """
-    return [_weights_of(views, v, blocks) for v, blocks in enumerate(blocks_in(views))]
+    return [_weights_of(views, v, blocks) for v, blocks in enumerate(_blocks(views))]
 
 
 def _weights_of(views: Views, v: int, blocks: Sequence[list[int]]) -> NDArray[np.float64]:

@@ -6,8 +6,7 @@ Zeros are data, whether they are stored or not. SciPy takes a while to import, s
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,62 +18,35 @@ from viewfuse.utils.settings import Advice, Setting
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    Values = NDArray[np.float32] | csr_array
 
 _CELLS_AT_A_TIME = 4_000_000
 
 
-@dataclass(frozen=True)
-class NamedMatrix:
-    """A table whose rows have names: one view of an AnnData object, or a pandas frame with sparse columns.
-
-    Attributes
-    ----------
-    matrix : array or sparse matrix of shape (rows, columns)
-    columns : their names, or their numbers
-    index : pandas Index of the names of the rows
-    """
+class SparseFrame(NamedTuple):
+    """What is taken of a pandas frame with sparse columns."""
 
     matrix: Any
     columns: Sequence[Hashable]
-    index: Any
-
-    @classmethod
-    def of(cls, frame: Any) -> NamedMatrix:
-        """A pandas frame with sparse columns."""
-        return cls(canonical(frame.sparse.to_coo()), list(frame.columns), frame.index)
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the rows have no names of their own, so that AnnData called them "0", "1", "2", ..."""
-        return self.index.tolist() == [str(row) for row in range(len(self.index))]
-
-    def in_order(self, names: Any) -> NamedMatrix:
-        """One row per name; those that it lacks are missing."""
-        if self.index.equals(names):
-            return self
-        rows = self.index.get_indexer(names)
-        return replace(self, matrix=placed_rows(self.matrix, rows), index=names)
 
 
-def is_sparse_frame(view: Any) -> bool:
-    """Whether a pandas frame has sparse columns of numbers only, in which what is not stored is zero."""
-    if not hasattr(view, "iloc") or len(view.shape) != 2 or not view.shape[1]:
-        return False
-    kinds = set(view.dtypes)
-    return all(hasattr(kind, "fill_value") and kind.subtype.kind in "fiub" and kind.fill_value == 0 for kind in kinds)
+def sparse_frame(view: Any) -> SparseFrame:
+    """A pandas frame with sparse columns as a matrix."""
+    return SparseFrame(canonical(view.sparse.to_coo()), list(view.columns))
 
 
-def placed_rows(matrix: Any, rows: NDArray[np.int64]) -> Any:
-    """The rows of an array or a matrix in another order; row -1 is missing: NaN, of a matrix one and nothing else."""
+def reindexed(view: Any, labels: Sequence[Hashable]) -> SparseFrame:
+    """A pandas frame with sparse columns in the order of `labels`; rows that it lacks hold one NaN and nothing else."""
+    frame = sparse_frame(view)
+    return frame._replace(matrix=placed_rows(frame.matrix, view.index.get_indexer(labels)))
+
+
+def placed_rows(matrix: csr_array, rows: NDArray[np.int64]) -> csr_array:
+    """The rows of a matrix in another order; row -1 holds one NaN and nothing else, which is a missing row."""
     from scipy.sparse import csr_array
 
-    kind = np.result_type(matrix.dtype, np.float32)
-    if isinstance(matrix, np.ndarray):
-        placed = np.full((len(rows), *matrix.shape[1:]), np.nan, dtype=kind)
-        placed[rows >= 0] = matrix[rows[rows >= 0]]
-        return placed
     spread, absent = spread_rows(matrix[rows[rows >= 0]], rows >= 0), np.flatnonzero(rows < 0)
-    nothing = np.full(len(absent), np.nan, dtype=kind)
+    nothing = np.full(len(absent), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
     return canonical(spread + csr_array((nothing, (absent, np.zeros_like(absent))), shape=spread.shape))
 
 

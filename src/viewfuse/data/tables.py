@@ -1,66 +1,60 @@
-"""One view becomes a table of numbers: float32, measured from an offset where that would lose digits.
-
-Beside a large offset 32 bits leave few digits for what tells samples apart. Such columns are measured from one of their
-values, in 64 bits, before they become 32-bit floats: time stamps, positions in a genome, metres, m/z. What still loses
-digits is refused: sparse columns, which would no longer be sparse, and whole numbers that 64-bit floats cannot tell
-apart.
-"""
+"""One view, whatever it came as, becomes a table of numbers; what is not a number is refused with its place."""
 
 from __future__ import annotations
 
+import reprlib
+import sys
+from array import array
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from numbers import Number
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import EXACT, ROWS_THAT_VARY, SAMPLED, TOO_CLOSE, as_array, called, cells_as_numbers, labelled
+from viewfuse.data.alignment import AnnotatedTable
+from viewfuse.data.digits import (
+    EXACT,
+    ROUNDING,
+    ROWS_THAT_VARY,
+    SAMPLED,
+    TOO_CLOSE,
+    Offset,
+    are_fewer_as_floats,
+    exact,
+    exact_frame,
+    filled,
+    is_number,
+    is_too_small,
+    lossy_columns,
+    lost_in_words,
+    measured,
+    objects_as_numbers,
+    single,
+    whole_numbers,
+)
+from viewfuse.data.given import dense_rows, is_sparse, is_sparse_frame
 from viewfuse.data.sparse_tables import (
-    NamedMatrix,
+    SparseFrame,
     bounds,
     canonical,
     check_sparse,
     dense_parts,
-    is_sparse_frame,
     nan_rows,
     rows_of_cells,
+    sparse_frame,
     with_data,
     with_empty_rows,
 )
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    Values = NDArray[np.float32] | csr_array
-
-ROUNDING = 1e-12
-"""Values that differ by less, relative to their size, are one value up to rounding."""
-Offset = NDArray[np.float64] | float
-"""What the columns of a view are measured from, of shape (columns,); 0.0 where all are as they were given."""
-_MOST_CELLS = 2_000_000
-_PARTS = 10
-_MOST_LOST = 1 / 8
-"""Of the width of a tenth of the rows, as the error of rounding: a tenth then has four different values at most."""
-_MATTERS = 1e-4
-"""Of the width of the middle 80 % of the rows: a smaller error is none that clusters could tell."""
-
-
-def is_sparse(array: Any) -> TypeGuard[csr_array]:
-    """Whether an array is a sparse one of SciPy, of any format."""
-    return hasattr(type(array), "tocsr")
-
-
-def take(array: Any, rows: Any) -> Any:
-    """Rows of a dense or sparse array, in every way in which NumPy picks them."""
-    return array[np.arange(array.shape[0])[rows]] if is_sparse(array) else array[rows]
-
-
-def dense_rows(array: Any, rows: Any) -> NDArray[Any]:
-    """Some rows of a dense or sparse array, as a dense one."""
-    found = take(array, rows)
-    return found.toarray() if is_sparse(found) else found
+_DEEPEST = 3
+_OF_CELLS = (str, bytes, range, array, memoryview, Number)
+"""Besides what has `__array__`, NumPy knows what to do with these."""
 
 
 class Table(NamedTuple):
@@ -76,19 +70,14 @@ class Table(NamedTuple):
         return self.values.shape[1] == 0
 
 
-def is_plain(view: Any) -> bool:
-    """Whether a view is an array of numbers already, as most are, so that nothing has to be found out."""
-    return type(view) is np.ndarray and view.dtype.kind in "biuf"
-
-
 def read_table(name: str, view: Any) -> Table:
     """The view as a 2-D numeric array, whatever it came as, or a sparse matrix; None has no columns."""
     if view is None:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
-    if not isinstance(view, np.ndarray) and is_sparse_frame(view):
-        view = NamedMatrix.of(view)
-    given = view.matrix if isinstance(view, NamedMatrix) else view
-    values = given if is_sparse(given) or is_plain(given) else as_array(name, given)
+    if is_sparse_frame(view):
+        view = sparse_frame(view)
+    given = view.matrix if isinstance(view, (SparseFrame, AnnotatedTable)) else view
+    values = given if is_sparse(given) else as_array(name, given)
     if values.ndim != 2:
         raise DataError(
             f"view {name!r} has {values.ndim} dimension(s), not 2. Reshape your data to (samples, columns): "
@@ -119,6 +108,93 @@ def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable
     return [table._replace(columns=names) for table, names in zip(tables, columns, strict=True)]
 
 
+def as_array(name: str, view: Any) -> NDArray[Any]:
+    """A view of any kind but sparse ones as an array, of objects where its cells are of several kinds."""
+    check_convertible(name, view)
+    if isinstance(view, np.ma.MaskedArray):
+        view = filled(view)
+    if hasattr(view, "iloc") and len(view.shape) == 2 and len(set(view.dtypes)) > 1:
+        view = exact_frame(view)
+    if isinstance(view, (list, tuple)):
+        view = _rows_for_none(view)
+    try:
+        values = np.asarray(view)
+    except DataError:
+        raise
+    except ValueError:
+        raise DataError(f"view {name!r} has rows of different lengths; give every row the same columns") from None
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
+    if isinstance(view, (list, tuple)) and values.dtype.kind == "f" and (np.abs(values) >= EXACT).any():
+        values = np.asarray(view, dtype=object)  # whole numbers beside others
+    pandas = sys.modules.get("pandas")  # which has several values for "nothing"
+    if values.dtype.kind == "O" and pandas is not None:
+        values = np.where(_is_nothing(pandas, values), np.nan, values)
+    return values
+
+
+def _is_nothing(pandas: Any, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells hold nothing; some numbers, such as Decimal("sNaN"), raise an error when they are compared."""
+    try:
+        return np.asarray(pandas.isna(cells))
+    except ArithmeticError:
+        found = [pandas.isna(cell) is True if type(cell).__module__ != "decimal" else False for cell in cells.ravel()]
+        return np.array(found, dtype=bool).reshape(cells.shape)
+
+
+def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
+    """A list of rows in which None stands for a missing row, with NaN rows instead; masked cells are empty."""
+    view = [filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
+    if all(row is not None for row in view):
+        return view
+    width = max((np.size(row) for row in view if row is not None), default=1)
+    return [[np.nan] * width if row is None else row for row in view]
+
+
+def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDArray[Any]:
+    """Object cells as numbers, None as NaN, in the rows that may be looked at; anything else is refused."""
+    if table.values.dtype.kind != "O":
+        return table.values
+    values = np.where(allowed[:, None], table.values, np.nan)
+    numbers = objects_as_numbers(values)
+    if numbers is None:
+        row, column, cell = _first_bad_cell(values)
+        raise NotANumber(
+            f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}: "
+            f"{reprlib.repr(cell)} {_fault(cell)}"
+        )
+    for column in np.flatnonzero((np.abs(numbers) >= EXACT).any(axis=0)).tolist():
+        cells = values[~np.isnan(numbers[:, column]), column]
+        some = set(whole_numbers(cells[:: -(-len(cells) // SAMPLED)].tolist()))
+        if len(cells) >= ROWS_THAT_VARY and are_fewer_as_floats(some):
+            raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {TOO_CLOSE}")
+    return numbers
+
+
+def _first_bad_cell(values: NDArray[Any]) -> tuple[int, int, Any]:
+    cells = ((row, column, values[row, column]) for row, column in np.ndindex(values.shape))
+    return next(cell for cell in cells if cell[2] is not None and not is_number(cell[2]))
+
+
+def _fault(cell: Any) -> str:
+    if is_too_small(cell):
+        return "is too small for 64-bit floats, it would be 0; rescale the column"
+    return "is not a number; encode it or drop the column (an argument must be a number or a string of a number)"
+
+
+def called(columns: Sequence[Hashable], column: int) -> str:
+    """The number of a column, with its name where that is another."""
+    name = columns[column]
+    return str(column) if name == column else f"{column} ({name!r})"
+
+
+def labelled(row: int, ids: NDArray[Any]) -> str:
+    """A row number, with the sample's id where that is another."""
+    name = ids[row : row + 1].tolist()[0]
+    return str(row) if name == row else f"{row} (id {name!r})"
+
+
 def present_rows(
     table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], *, placed: bool = False
 ) -> tuple[Any, NDArray[np.bool_], Offset]:
@@ -132,14 +208,9 @@ def present_rows(
         return table.values, np.zeros(len(ids), dtype=bool), 0.0
     if is_sparse(table.values):
         return _present_sparse_rows(table, allowed, ids, placed)
-    given = table.values
-    if given.dtype.kind == "O":
-        given = cells_as_numbers(table, allowed, ids)
-    filled, infinite = np.ones(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
-    for rows in memory.parts(len(given)):
-        part = single(given[rows])
-        if not np.isfinite(part).all():
-            filled[rows], infinite[rows] = ~np.isnan(part).all(axis=1), np.isinf(part).any(axis=1)
+    given = _numbers(table, allowed, ids)
+    looks = [_filled_and_infinite(single(given[rows])) for rows in memory.parts(len(given))]
+    filled, infinite = (np.concatenate(found) for found in zip(*looks, strict=True))
     wrong = np.flatnonzero(allowed & infinite)
     if len(wrong):
         _raise_for_row(table._replace(values=given), int(wrong[0]), ids)
@@ -148,6 +219,14 @@ def present_rows(
         return exact(given, present), present, 0.0
     offset = 0.0 if placed else _offset(table, given, present)
     return measured(given, present, offset), present, offset
+
+
+def _filled_and_infinite(rows: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows have a value at all, and which an infinite one."""
+    finite = np.isfinite(rows)
+    if finite.all():
+        return np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    return np.asarray(~np.isnan(rows).all(axis=1)), np.asarray(np.isinf(rows).any(axis=1))
 
 
 def _present_sparse_rows(
@@ -227,114 +306,34 @@ def _raise_for_row(table: Table, row: int, ids: NDArray[Any]) -> None:
     raise DataError(f"{place}: {cells[column]:.3g} is too large for 32-bit floats, it would be inf; rescale the column")
 
 
-def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """In 32 bits; what is too large is infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return numbers.astype(np.float32, copy=False)
+def check_convertible(name: str, view: Any) -> None:
+    """Refuse a view that is no array, frame or list of rows, or a list that holds something else than rows of cells."""
+    if not isinstance(view, (list, tuple)):
+        if not _is_array(type(view)) and not issubclass(type(view), (array, memoryview, Number)):
+            raise DataError(f"view {name!r} is a {type(view).__name__}, which is no table; {_cure(view)}")
+        return
+    lists: list[Sequence[Any]] = [view]
+    for _ in range(_DEEPEST):
+        kinds = {kind for one in lists for kind in set(map(type, one))}
+        for kind in kinds:
+            if _is_container(kind):
+                raise DataError(f"view {name!r} is a list that holds {kind.__name__} objects; {_cure(None)}")
+        nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+        lists = [cell for one in lists for cell in one if isinstance(cell, (list, tuple))] if nested else []
+    if lists:
+        raise DataError(f"view {name!r} has more than {_DEEPEST} dimensions, not 2; {_cure(None)}")
 
 
-def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
-    """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
-    if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
-        return _locked(given)
-    values = memory.room((given.shape[0], given.shape[1]))
-    for rows in memory.parts(len(given)):
-        part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
-        values[rows] = np.where(present[rows, None], single(part), np.float32(0))
-    return _locked(values)
+def _cure(view: Any) -> str:
+    files = "; files are read by read_views" if isinstance(view, str) else ""
+    return f"a view is a (samples, columns) array, data frame, sparse matrix or AnnData{files}"
 
 
-def exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with zeros where a row is missing; the same memory where that is possible."""
-    values = given.astype(np.float64, copy=False)
-    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
+def _is_array(kind: type) -> bool:
+    return any(hasattr(kind, name) for name in ("__array__", "__array_interface__", "__array_struct__"))
 
 
-def _locked(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, which cannot be written to: they may be the caller's own memory."""
-    shown = values.view()
-    shown.flags.writeable = False
-    return shown
-
-
-class Lossy(NamedTuple):
-    """Columns of a view that lose digits which tell their rows apart, all of shape (such columns,).
-
-    Attributes
-    ----------
-    columns : their numbers, increasing
-    near : one of the values of each, near the middle
-    kept : whether their distances from `near` keep these digits; never of sparse columns, whose zeros stay zeros
-    """
-
-    columns: NDArray[np.int64]
-    near: NDArray[np.float64]
-    kept: NDArray[np.bool_]
-
-
-def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
-    """Look at a few rows of a view.
-
-    Parameters
-    ----------
-    given : dense or sparse array of shape (samples, columns), as it was given
-    alike : of shape (columns,): which columns are known to lose all of their differences
-    """
-    rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
-    if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
-        return none
-    columns, alike = np.arange(given.shape[1]), np.broadcast_to(alike, given.shape[1:])
-    if is_sparse(given):  # a tenth of zeros, and the middle of a column is wider than any offset
-        columns = np.flatnonzero(alike | (np.bincount(given.indices, minlength=len(columns)) >= 0.9 * len(rows)))
-    if not len(columns):
-        return none
-    count = min(SAMPLED, max(5 * ROWS_THAT_VARY, _MOST_CELLS // len(columns)))
-    if len(rows) > count:
-        rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
-    sample = given[rows][:, columns].toarray() if is_sparse(given) else given[rows]
-    lost = alike[columns] | loses_digits(sample)
-    if not lost.any():
-        return none
-    sample = sample[:, lost]
-    double = sample.astype(np.float64)
-    near = np.nanquantile(double, 0.5, axis=0, method="lower")
-    kept = ~loses_digits(double - near) & ~loses_digits(sample, np.float64)
-    return Lossy(columns[lost], near, kept & (not is_sparse(given)))
-
-
-def lost_in_words(number: float) -> str:
-    """What is wrong with a column whose values are near a number, and the cure."""
-    return (
-        "most of its values differ by less than 32-bit floats can tell; subtract a number near them first, such as "
-        f"{number:.15g}, or round them if those digits say nothing"
-    )
-
-
-def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) -> NDArray[np.bool_]:
-    """Which columns lose digits that tell their rows apart as floats of that kind, of shape (columns,).
-
-    Rounding is compared with how far apart neighbours are, a tenth of the rows from the next one: far rows are few, so
-    the range of a column says little. Rows that are the same are no neighbours. Empty cells are NaN.
-    """
-    low = np.fmin.reduce(rows)
-    if rows.dtype.kind == "f":
-        apart = rows.astype(np.float64) - low
-    else:  # whole numbers, of which nothing is rounded before
-        wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
-        apart = (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
-    counts = len(rows) - np.isnan(apart).sum(axis=0)
-    ends = np.rint(np.linspace(0, 1, _PARTS + 1)[:, None] * np.maximum(counts - 1, 0)).astype(np.int64)
-    cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
-    sizes = np.abs(low.astype(np.float64) + cuts)
-    sizes = np.maximum(sizes[1:], sizes[:-1])
-    with np.errstate(over="ignore"):
-        errors, widths = np.spacing(sizes.astype(kind)).astype(np.float64) / 2, np.diff(cuts, axis=0)
-    noise = np.where(sizes < EXACT, ROUNDING, 0.0) if rows.dtype.kind == "f" else 0.0
-    differ = widths > noise * sizes
-    ratios = np.where(differ, errors / np.where(differ, widths, 1.0), np.nan)
-    ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
-    local = np.nanmedian(ratios, axis=0) > _MOST_LOST
-    matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        is_rounded = ((rows.astype(kind).astype(rows.dtype) != rows) & (rows == rows)).any(axis=0)
-    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & is_rounded)
+def _is_container(kind: type) -> bool:
+    """Whether it has parts, and is no row or cell."""
+    has_parts = any(hasattr(kind, name) for name in ("__getitem__", "__len__", "__iter__"))
+    return has_parts and not _is_array(kind) and not issubclass(kind, (list, tuple, *_OF_CELLS))

@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import aligned, checked_mask, ids_of
-from viewfuse.data.annotated import Use, is_annotated, opened
-from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
+from viewfuse.data.alignment import Use, aligned, check_order, check_written, checked_ids, checked_mask, opened
+from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
-from viewfuse.data.digits import called, labelled
+from viewfuse.data.digits import Offset, measured
+from viewfuse.data.given import has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
 from viewfuse.data.sparse_tables import all_dense, empty
-from viewfuse.data.tables import (
-    Offset,
-    Table,
-    is_sparse,
-    measured,
-    present_rows,
-    read_table,
-    renamed_columns,
-    take,
-)
+from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
 
 if TYPE_CHECKING:
-    from viewfuse.data.tables import Values
+    from viewfuse.data.sparse_tables import Values
 
 _ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets", "batch")
 
@@ -92,17 +83,23 @@ class Views:
         use: Use | None = None,
         allow_disjoint: bool = False,
     ) -> None:
-        given = named_views(data if use is None and _are_bare(data) else opened(data, use), names)
-        found_ids: Sequence[Hashable] | None = None
-        if not _are_bare(given):
-            frames = {name: encoded_frame(view) for name, view in given.items()}
-            given, found_ids = aligned(frames, allow_disjoint=allow_disjoint)
+        if use is not None or holds_annotated(data):
+            data = opened(data, use)
+        given = named_views(data, names)
+        given = {name: encoded_frame(view) if hasattr(view, "iloc") else view for name, view in given.items()}
+        found_ids = None
+        if any(map(has_row_labels, given.values())):
+            given, found_ids = aligned(given, allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
             found = renamed_columns(found, columns)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
-        self.ids = np.arange(n) if ids is None and found_ids is None else ids_of(ids, found_ids, n)
+        self.ids = np.arange(n)
+        if ids is not None or found_ids is not None:
+            self.ids = checked_ids(found_ids if ids is None else ids, n)
+            check_order(ids, found_ids)
+            check_written(self.ids)
         allowed = np.ones((n, len(given)), dtype=bool)
         if mask is not None:
             allowed = checked_mask(mask, self.ids, list(given), found_ids)
@@ -120,13 +117,11 @@ class Views:
     @classmethod
     def of(cls, data: Any) -> Views:
         """Views for a fit, in float32: as they are but for rare values of categories, or made of anything else."""
-        if not isinstance(data, Views):
-            data = cls(data)
-        elif any(array.dtype != np.float32 for array in data.arrays):
-            tables = [Table(*own) for own in zip(data.names, data.arrays, data.columns, strict=True)]
-            data = data.replace()
-            data._read(tables, data.mask)
-        return without_rare(data)
+        found = data if isinstance(data, Views) else cls(data)
+        if any(array.dtype != np.float32 for array in found.arrays):
+            found = found.replace()
+            found._read([Table(*own) for own in zip(found.names, found.arrays, found.columns, strict=True)], found.mask)
+        return found if found.has_numbered_columns else without_rare(found)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -155,6 +150,11 @@ class Views:
     def widths(self) -> tuple[int, ...]:
         """Columns per view; 0 for a view that was given as None."""
         return tuple(a.shape[1] for a in self.arrays)
+
+    @property
+    def has_numbered_columns(self) -> bool:
+        """Whether no view has names of columns, and so none has categories."""
+        return all(isinstance(own, range) for own in self.columns)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -220,12 +220,6 @@ class Views:
         return *matched(array, self.mask[:, v], matching), offset, matching.ignored
 
 
-def blocks_in(views: Views) -> list[list[list[int]]]:
-    """Per view the columns of each of its categories; none where columns have no names."""
-    parts = zip(views.columns, views.arrays, views.mask.T, strict=True)
-    return [blocks_of(one, *own) if len(one) and not isinstance(one, range) else [] for one, *own in parts]
-
-
 def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
     """The same with some columns only, at these places, of the views of these numbers."""
     arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
@@ -236,30 +230,6 @@ def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
             arrays[v].flags.writeable = False
         offsets[v] = own if np.any(own) else 0.0
     return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
-
-
-def without_rare(views: Views) -> Views:
-    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
-
-    A column of texts most of which stand there once or twice is refused.
-    """
-    kept: dict[int, list[int]] = {}
-    for v, blocks in enumerate(blocks_in(views)):
-        counts: dict[int, float] = {}
-        for places in blocks:
-            rows = views.arrays[v][views.mask[:, v]]
-            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
-            _check_repeated(views.names[v], str(category_of(views.columns[v][places[0]])), [counts[p] for p in places])
-        if any(count < FEWEST for count in counts.values()):
-            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
-    return with_columns(views, kept) if kept else views
-
-
-def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
-    """Refuse a column of texts that hardly say what samples have in common."""
-    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
-        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
-        raise DataError(f"{once}so it is no category; ", *DROP)
 
 
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:
@@ -292,49 +262,6 @@ def stacked(several: Sequence[Views]) -> Views:
     arrays = tuple(np.concatenate(own) for own in zip(*(one.arrays for one in several), strict=True))
     mask = np.concatenate([one.mask for one in several])
     return several[0].replace(arrays=arrays, mask=mask, ids=np.arange(len(mask)))
-
-
-def is_table(data: Any) -> bool:
-    """Whether `data` is one 2-D table rather than a collection of views."""
-    if isinstance(data, np.ndarray):  # one of objects may hold views, as arrays read from MATLAB files do
-        return not (data.dtype == object and data.size > 0 and getattr(data.ravel()[0], "ndim", 0) == 2)
-    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
-        return not is_annotated(data)
-    if not isinstance(data, (list, tuple)):
-        return False
-    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
-
-
-def _is_nested(row: Sequence[Any]) -> bool:
-    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
-
-
-def _are_bare(data: Any) -> bool:
-    """Whether all views are arrays or lists, which have no names of rows and columns."""
-    views = data.values() if type(data) is dict else data if isinstance(data, (list, tuple)) else [data]
-    return all(view is None or isinstance(view, (np.ndarray, list, tuple)) for view in views)
-
-
-def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """The views by name, in order."""
-    if is_table(data):
-        data = [data]
-    elif isinstance(data, np.ndarray):
-        data = list(data.ravel())
-    if not isinstance(data, (Mapping, list, tuple)):
-        raise DataError(
-            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
-        )
-    views = list(data.values()) if isinstance(data, Mapping) else list(data)
-    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
-    chosen = found if names is None else [str(name) for name in names]
-    if not views:
-        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
-    if len(chosen) != len(views):
-        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
-    if len(set(chosen)) != len(chosen):
-        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
-    return dict(zip(chosen, views, strict=True))
 
 
 def is_one_table(data: Any) -> bool:

@@ -31,16 +31,14 @@ from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards, found_shards, given_paths
 from viewfuse.distributed.training import train_on_all
 from viewfuse.engine.batches import clusters, replicate_seeds
-from viewfuse.engine.callbacks import Progress
 from viewfuse.engine.checkpoint import Checkpoint, differences
-from viewfuse.engine.training import TrainState
+from viewfuse.engine.training import Progress, TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks
 from viewfuse.io.writers import as_json
-from viewfuse.methods.urrl.augment import dropout_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.method import URRLMethod, dropout_of
 from viewfuse.methods.urrl.training import embed_stored
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import warn

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import SAMPLED
-from viewfuse.data.tables import Offset, lossy_columns, lost_in_words
+from viewfuse.data.digits import SAMPLED, Offset, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.row_buckets import BucketReader, Buckets, BucketWriter, lowest, mixed
 from viewfuse.distributed.shards import Layout, Rows, Shards

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.tables import Offset
+from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.errors import DataError

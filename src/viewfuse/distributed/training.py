@@ -21,11 +21,11 @@ from torch import Tensor
 from viewfuse.distributed.prepared_rows import PreparedRows, Visit, VisitPlan
 from viewfuse.distributed.processes import Processes
 from viewfuse.engine.batches import RandomNumbers, embed, epoch_keys, segments
-from viewfuse.engine.callbacks import EarlyStopping, Progress
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.training import TrainState, check_diverged
+from viewfuse.engine.training import Progress, TrainState, check_diverged
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.method import TERMS, URRLMethod
+from viewfuse.methods.urrl.training import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.jobs import ahead

@@ -22,13 +22,12 @@ from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import torch
 from torch import Tensor
 
-from viewfuse.engine.callbacks import EarlyStopping, JointStage
 from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
 
@@ -36,13 +35,6 @@ _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100
 """Characters of a part of a file name; systems take 255 for the whole."""
 FACTS = "fit.json"
-
-
-class Learner(Protocol):
-    """What is trained, and by what."""
-
-    network: Any
-    adam: Any
 
 
 @dataclass
@@ -67,18 +59,14 @@ class Checkpoint:
         self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         known = None if folder is None else _read_json(folder / FACTS)
-        if known is not None:
-            self._check(known)
+        changes = "" if known is None else differences(known, self._facts)
+        if changes:
+            cure = "give what was given then, another folder, or delete this one"
+            raise CheckpointDiffers(f"{folder} keeps another fit: {changes}; {cure}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a clock of its own."""
         return {**self.__dict__, "_clock": _Clock()}
-
-    def _check(self, known: Mapping[str, Any]) -> None:
-        changes = differences(known, self._facts)
-        if changes:
-            cure = "give what was given then, another folder, or delete this one"
-            raise CheckpointDiffers(f"{self._folder} keeps another fit: {changes}; {cure}")
 
     @property
     def whose(self) -> str:
@@ -121,9 +109,7 @@ class Checkpoint:
         if self._clock.stop:  # there was no epoch to wait for
             raise KeyboardInterrupt
 
-    def stage(
-        self, name: str, runs: Sequence[Any], learner: Learner, watches: Sequence[EarlyStopping] = ()
-    ) -> KeptStage:
+    def stage(self, name: str, runs: Sequence[Any], learner: Any, watches: Sequence[Any] = ()) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
         file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
         return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
@@ -145,7 +131,7 @@ class Checkpoint:
 
 
 class KeptStage:
-    """One stage of trainings that run side by side.
+    """One stage of trainings that run side by side, of a learner: what is trained (`network`) and by what (`adam`).
 
     Attributes
     ----------
@@ -157,8 +143,8 @@ class KeptStage:
         checkpoint: Checkpoint,
         path: Path | None,
         runs: Sequence[Any],
-        learner: Learner,
-        watches: Sequence[EarlyStopping],
+        learner: Any,
+        watches: Sequence[Any],
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
         self._learner, self._watches = learner, watches
@@ -183,7 +169,7 @@ class KeptStage:
         """Weights, the best ones, the clusters that were judged last, and Adam's moments unless the stage is over."""
         found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         for i, watch in enumerate(self._watches):
-            found |= {f"best.{i}.{name}": x for name, x in watch.best_weights.items()}
+            found |= {f"best.{i}.{name}": x for name, x in watch.weights.items()}
             found |= {} if watch.labels is None else {f"labels.{i}": watch.labels}
         if epoch < self._end:
             for i, state in self._learner.adam.state_dict()["state"].items():
@@ -217,7 +203,9 @@ class KeptStage:
         adam.load_state_dict({**adam.state_dict(), "state": states})
         for run, known in zip(self._runs, facts["runs"], strict=True):
             run.history, run.diverged = known["history"], known["diverged"]
-            _recall(run.joint_stage, known["joint_stage"])
+            for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
+                own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
+                setattr(run.joint_stage, name, own)
         device = self._runs[0].device
         for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
             best = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
@@ -236,12 +224,6 @@ def _short(numbers: Sequence[int]) -> str:
     """Numbers as a part of a file's name; many as their checksum, since names have an end."""
     whole = "-".join(map(str, numbers))
     return whole if len(whole) <= _LONGEST_PART else hashlib.sha256(whole.encode()).hexdigest()[:32]
-
-
-def _recall(stage: JointStage, known: Mapping[str, Any]) -> None:
-    """Let it be as it was; JSON has no numbers as keys."""
-    for name, value in known.items():
-        setattr(stage, name, {int(k): v for k, v in value.items()} if isinstance(value, dict) else value)
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -300,7 +282,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, TypeError, ValueError) as error:
         raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
     return found
-
-
-NO_CHECKPOINT = Checkpoint()
-"""Keeps nothing."""

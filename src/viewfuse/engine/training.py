@@ -8,26 +8,133 @@ replicates are stacked and trained at once; all others are trained one after the
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from viewfuse.data.known.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
-from viewfuse.engine.callbacks import SILENT, EarlyStopping, JointStage, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
+from viewfuse.utils.console import is_live, tell
 from viewfuse.utils.settings import Setting
+
+
+@dataclass
+class JointStage:
+    """What was seen of a joint stage.
+
+    Attributes
+    ----------
+    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
+    score : their macro agreement, likewise
+    size_entropy : of their sizes, likewise
+    kept : the epoch after which the network was as it is now
+    ended : what went wrong, where it was ended for that; else empty
+    settled : whether it was ended as its clusters no longer got better, or hardly changed
+    """
+
+    seen: dict[int, float] = field(default_factory=dict)
+    score: dict[int, float] = field(default_factory=dict)
+    size_entropy: dict[int, float] = field(default_factory=dict)
+    kept: int = 0
+    ended: str = ""
+    settled: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was ended early."""
+        return self.settled or bool(self.ended)
+
+
+class Progress:
+    """Shows the epochs of a whole fit.
+
+    Used as a context manager; the bar is removed at the end, and nothing is shown before the first stage begins.
+
+    Parameters
+    ----------
+    shown : whether anything is shown at all
+
+    Attributes
+    ----------
+    epochs : of the stage, so far
+    """
+
+    def __init__(self, *, shown: bool = False) -> None:
+        has_bar = shown and is_live()
+        self._bar = tqdm(total=0, unit=" epochs", disable=not has_bar, leave=False, delay=1e-9)
+        self._has_lines = shown and not has_bar
+        self._stage, self.epochs, self._began = "", 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.end_stage()
+        self._bar.close()
+
+    def expect(self, epochs: int) -> None:
+        """Say how many epochs are still to come, at most."""
+        self._bar.total = self._bar.n + epochs
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage; the one before is over."""
+        self.end_stage()
+        self._stage, self.epochs, self._began = stage, 0, time.perf_counter()
+        self._bar.set_description_str(stage)  # with a colon of its own there would be two where no total is known
+
+    def advance(self, loss: float) -> None:
+        """One epoch of the stage is done, with this loss."""
+        self.epochs += 1
+        self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        self._bar.update()
+
+    def reach(self, epochs: int, loss: float) -> None:
+        """Advance to so many epochs of the stage, with this loss; those that were shown already count."""
+        for _ in range(epochs - self.epochs):
+            self.advance(loss)
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Show nothing in another process."""
+        return Progress, ()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is shown at all."""
+        return self._has_lines or not self._bar.disable
+
+    def tell(self, line: str) -> None:
+        """A line for people that stays; nothing where it is empty."""
+        if line and self._has_lines:
+            tell(line)
+        elif line and not self._bar.disable:
+            self._bar.write(line, file=sys.stderr)
+
+    def end_stage(self) -> None:
+        """Say how long the stage took; others may follow."""
+        if self._stage and self._has_lines:
+            seconds = time.perf_counter() - self._began
+            self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
+        self._stage = ""
+
+
+SILENT = Progress()
+"""Shows nothing."""
+
 
 _CURE = (
     "lower ", Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"),
@@ -56,7 +163,7 @@ class Stage:
     same_adam : whether to keep the Adam of the stage before, if there was one
     weights : those that are trained; None stands for all
     after_epoch : called with the number of epochs so far
-    watches : one per network, where the stage may end early
+    watches : one per network, where the stage may end early, which `EarlyStopping` of URRL is
     """
 
     name: str
@@ -70,7 +177,7 @@ class Stage:
     weight_decay: float = 0.0
     weights: Sequence[nn.Parameter] | None = None
     after_epoch: Callable[[int], None] = lambda epoch: None
-    watches: Sequence[EarlyStopping] = ()
+    watches: Sequence[Any] = ()
 
     def steps(self, n_elements: int) -> tuple[int, int]:
         """Steps of an epoch, and elements of each."""
@@ -174,8 +281,6 @@ class Training:
         self.each = torch.arange(len(runs), device=self.device)[:, None]
         self.adam: Any = None
 
-    # What a loss reads.
-
     @cached_property
     def values(self) -> list[Tensor]:
         """Per view the samples of each network, of shape (replicates, samples, columns)."""
@@ -213,17 +318,15 @@ class Training:
         """A hyperparameter of each network, of shape (replicates,)."""
         return torch.tensor([run.numbers[name] for run in self.runs], dtype=torch.float32, device=self.device)
 
-    # Training.
-
-    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint = NO_CHECKPOINT) -> None:
+    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint | None = None) -> None:
         """Train for a stage; networks whose losses are not finite are marked as diverged."""
         if not stage.epochs:
             return
         first = self.runs[0].n_epochs
         until, steps = first + stage.epochs, self.begin(stage)
-        kept = checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
+        kept = checkpoint and checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
         with tensor_cores(self.device):
-            for epoch in kept.left(range(first, until)):
+            for epoch in kept.left(range(first, until)) if kept else range(first, until):
                 if _is_over(stage, self.runs):
                     break
                 began = time.perf_counter()
@@ -231,7 +334,8 @@ class Training:
                 self.record(stage.name, terms, time.perf_counter() - began)
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
-                kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
+                if kept:
+                    kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
         self.network.zero_grad()
         self.unstack()
         for network in (self.network, *self._networks):
@@ -309,15 +413,14 @@ class Epoch:
         self._done += 1
 
 
-def _global_generator(training: Training, keys: Tensor) -> AbstractContextManager[None]:
-    """Layers of torch that draw, such as dropout, use the global generator: seeded here, and restored afterwards."""
-    return nullcontext() if training.is_stacked else _seeded(int(keys[0, 0]) % 2**63, training.device)
-
-
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Any:
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+def _global_generator(training: Training, keys: Tensor) -> Iterator[None]:
+    """Layers of torch that draw, such as dropout, use the global generator: seeded here, and restored afterwards."""
+    if training.is_stacked:
+        yield
+        return
+    with torch.random.fork_rng([training.device] if training.device.type == "cuda" else []):
+        torch.manual_seed(int(keys[0, 0]) % 2**63)
         yield
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from viewfuse.data.tables import dense_rows
+from viewfuse.data.given import dense_rows
 from viewfuse.data.views import Views
 from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
-    from viewfuse.data.tables import Values
+    from viewfuse.data.given import Values
 
 _CELLS_PER_CHUNK = 4_000_000
 """Values held in float64 at a time: 32 MB."""

@@ -8,7 +8,7 @@ rule, so that at most one set of samples of the same kind in twenty gives an ala
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
-from viewfuse.data.digits import called
+from viewfuse.data.tables import called
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
-from viewfuse.fitted.novelty import USUAL, nearest_distances
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
 from viewfuse.neighbors.samples import Samples
+from viewfuse.selection.rules import neighbor_distances
 from viewfuse.utils.console import warn
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _novelty(model: Model, new: Samples) -> list[DriftTest]:
     order = np.random.default_rng(0).permutation(n)
     aside, rest = np.sort(order[: min(n // 2, _ASIDE)]), np.sort(order[min(n // 2, _ASIDE) :])
     among, own = model.thinned(rest), model.stored.take(torch.from_numpy(aside).to(model.stored.present.device))
-    before, now = (nearest_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
+    before, now = (neighbor_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
     columns = zip(model.names, before.T, now.T, strict=True)
     tests = [_farther(name, old[~np.isnan(old)], far[~np.isnan(far)]) for name, old, far in columns]
     return [one for one in tests if one is not None]
@@ -248,37 +249,24 @@ def _judged(tests: Sequence[DriftTest]) -> list[DriftTest]:
     adjusted = holm([one.p_value for one in tests])
     found = [replace(one, adjusted=own) for one, own in zip(tests, adjusted, strict=True)]
     return [
-        replace(one, sentence=_SENTENCES[one.name](one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one
-        for one in found
+        replace(one, sentence=_sentence(one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one for one in found
     ]
 
 
-def _on_novelty(one: DriftTest) -> str:
-    share, expected = f"{one.new:.0%} of the samples", f"{one.training:.0%} are expected to"
-    return f"{share} look in view {one.view!r} like nothing in training ({expected}); consider a new fit"
-
-
-def _on_range(one: DriftTest) -> str:
-    return f"{one.new:.0%} of the samples have values far outside of those of training; look for fill values and units"
-
-
-def _on_missing(one: DriftTest) -> str:
-    if abs(one.new - one.training) < LEAST:
-        return "other views are missing together than in training; check how the samples were collected"
-    shares = f"for {one.new:.0%} of the samples, and for {one.training:.0%} in training"
-    return f"view {one.view!r} is missing {shares}; check how the samples were collected"
-
-
-def _on_clusters(one: DriftTest) -> str:
-    return f"cluster {one.cluster} has {one.new:.0%} of the samples, and {one.training:.0%} in training"
-
-
-def _on_confidence(one: DriftTest) -> str:
+def _sentence(one: DriftTest) -> str:
+    """What an alarm says."""
+    now, before = f"{one.new:.0%}", f"{one.training:.0%}"
+    if one.name == "novelty":
+        found = f"{now} of the samples look in view {one.view!r} like nothing in training"
+        return f"{found} ({before} are expected to); consider a new fit"
+    if one.name == "out_of_range":
+        return f"{now} of the samples have values far outside of those of training; look for fill values and units"
+    if one.name == "missing":
+        shares = f"view {one.view!r} is missing for {now} of the samples, and for {before} in training"
+        if abs(one.new - one.training) < LEAST:
+            shares = "other views are missing together than in training"
+        return f"{shares}; check how the samples were collected"
+    if one.name == "clusters":
+        return f"cluster {one.cluster} has {now} of the samples, and {before} in training"
     means = f"{one.new:.2f}, and {one.training:.2f} in training"
     return f"the mean confidence is {means}; look at the samples that are uncertain"
-
-
-_SENTENCES: Mapping[str, Callable[[DriftTest], str]] = {
-    "novelty": _on_novelty, "out_of_range": _on_range, "missing": _on_missing, "clusters": _on_clusters,
-    "confidence": _on_confidence,
-}  # fmt: skip

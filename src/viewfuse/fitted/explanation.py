@@ -25,8 +25,7 @@ from viewfuse.fitted.clusters import (
 )
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,14 +171,11 @@ def merge_sheet(explanation: Explanation) -> Sheet:
 
 def feature_sheet(explanation: Explanation, top: int | None = TOP) -> Sheet:
     """One row per distinguishing feature, see `Difference`: `top` per cluster and view, or all."""
-    digits = ".15g" if any(map(_needs_digits, explanation.effects)) else ".7g"  # float32 has 7
+    digits = ".7g"  # as many as float32 has
+    for one in explanation.effects:  # means that are apart may be one number in float32, as beside a large offset
+        alike = one.mean.astype(np.float32) == one.mean_of_others.astype(np.float32)
+        digits = ".15g" if (alike & (np.abs(one.difference) > _APART)).any() else digits
     return Sheet(Difference._fields, differences(explanation.effects, len(explanation.sizes), top), digits)
-
-
-def _needs_digits(one: ViewEffects) -> bool:
-    """Whether means that are apart are one number in float32, as beside a large offset."""
-    alike = one.mean.astype(np.float32) == one.mean_of_others.astype(np.float32)
-    return bool((alike & (np.abs(one.difference) > _APART)).any())
 
 
 def sheets(explanation: Explanation, top: int = TOP) -> dict[str, Sheet]:

@@ -13,21 +13,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.digits import labelled
+from viewfuse.data.digits import Offset
 from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
-from viewfuse.data.tables import Offset
+from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batches import Batches, fit_batches
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
-from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_new_samples, index_rows, index_training_set
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import (
+    NO_NEIGHBOR,
+    RowIndex,
+    Samples,
+    find_rows,
+    index_new_samples,
+    index_rows,
+    index_training_set,
+)
 from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
-from viewfuse.selection.rules import SCALINGS
+from viewfuse.selection.rules import SCALINGS, Fences
 from viewfuse.utils.console import warn
 
 _ROWS_TO_JOIN = 8_192
@@ -88,7 +95,6 @@ class Model:
     reduction: Reduction
     scaler: Scaler
     stored: Samples
-    row_index: RowIndex
     network: Any
     unseen: NDArray[np.float64]
     sharpness: float = 1.0
@@ -100,29 +106,25 @@ class Model:
         if self.stored.present.device == device:
             return self
         network, known = copy.deepcopy(self.network).to(device), self.calibration and self.calibration.to(device)
-        stored, index = self.stored.to(device), self.row_index.to(device)
-        return replace(self, stored=stored, row_index=index, network=network, calibration=known)
+        return replace(self, stored=self.stored.to(device), network=network, calibration=known)
 
     def thinned(self, rows: NDArray[np.int64]) -> Model:
         """The model with some of its training samples only, which are then each other's neighbours."""
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
         filler, known = self.filler.thinned(len(rows)), self.calibration and self.calibration.take(rows)
-        index = index_rows(stored.values, stored.present)
-        unseen = self.unseen[rows]
-        return replace(self, filler=filler, stored=stored, row_index=index, calibration=known, unseen=unseen)
+        return replace(self, filler=filler, stored=stored, calibration=known, unseen=self.unseen[rows])
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""
         known = views.conform(self.names, self.columns, by_name=by_name)
         return self.filler.apply(measured_from(known, self.offsets))
 
-    def embed(self, views: Views) -> Tensor:
-        """Embeddings of shape (samples, embedding) of complete samples, any of whose views are missing."""
-        return self.place(views)[1]
-
     def place(self, views: Views) -> tuple[Samples, Tensor]:
-        """The samples with their neighbours among the stored ones, and what `embed` gives."""
+        """Complete samples, any of whose views are missing, with their neighbours among the stored ones.
+
+        Beside them embeddings of shape (samples, embedding).
+        """
         samples = self.locate(*self.tensors(views))
         embedding = embed(self.method, self.network, samples, self.stored, self.rows_per_pass(len(samples)))
         _check_finite(embedding, views)
@@ -180,7 +182,7 @@ class Model:
             raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
         views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
-        return [self.reduction.invert(v, view) for v, view in enumerate(reduced)]
+        return [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
 
     def _within_range(self, v: int, values: Tensor) -> Tensor:
         """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
@@ -192,6 +194,16 @@ class Model:
         """Per view the least and the largest scaled value of every column among the training samples that have it."""
         seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
         return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
+
+    @cached_property
+    def row_index(self) -> RowIndex:
+        """Finds stored samples by their values."""
+        return index_rows(self.stored.values, self.stored.present)
+
+    @cached_property
+    def fences(self) -> Fences:
+        """Beyond which samples are outliers."""
+        return Fences.of(self.stored)
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -214,10 +226,6 @@ class Model:
             new = unseen_shares(self.reduction, views)[:, : unseen.shape[1]]
             unseen = np.where(rows[:, None] == NO_NEIGHBOR, new, unseen[rows])
         return self.surroundings.novelty(samples, unseen)
-
-    def out_of_range(self, views: Views) -> NDArray[np.bool_]:
-        """Which samples have a value far outside of the range of the training samples, see `is_far`."""
-        return self.is_far(*self.tensors(views))
 
     def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
         """Which samples, reduced and scaled, have a value far outside of the range of the training samples.
@@ -311,17 +319,17 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        unseen = unseen_by_others(reduction, filled)
+        unseen = unseen_by_others(reduction, filled) if reduction.has_words else np.empty((len(views), 0))
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
         if before.batch is None:
             return cls(*source, before, unseen)
         batches = fit_batches(before)
         return cls(*source, batches.apply(before), unseen, batches, before)
 
-    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, row_index: RowIndex, network: Any) -> Model:
+    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""
         before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
-        return Model(*before, scaler, stored, row_index, network, self.unseen, batches=self.batches)
+        return Model(*before, scaler, stored, network, self.unseen, batches=self.batches)
 
 
 class Prepared(NamedTuple):
@@ -330,7 +338,6 @@ class Prepared(NamedTuple):
     source: Source
     scaler: Scaler
     stored: Samples
-    row_index: RowIndex
 
 
 def scalers_of(source: Source, scaling: str) -> list[Scaler]:
@@ -346,5 +353,4 @@ def scalers_of(source: Source, scaling: str) -> list[Scaler]:
 def prepare(source: Source, scaler: Scaler, depth: int, device: torch.device) -> Prepared:
     """The samples under a scaling, with `depth` neighbours of each in every view."""
     values, present = scaled_tensors(source.reduced, scaler, device)
-    stored = index_training_set(values, present, depth)
-    return Prepared(source, scaler, stored, index_rows(values, present))
+    return Prepared(source, scaler, index_training_set(values, present, depth))

@@ -12,21 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from viewfuse.data.given import Values, column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.given import stored as stored_values
+from viewfuse.data.given import with_stored as with_values
 from viewfuse.data.views import Views
 from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
-from viewfuse.reduction.frontend import SPARSE, Reduction
-from viewfuse.reduction.transforms import Values, column_sums, filled, parts_of, row_sums, times_columns
-from viewfuse.reduction.transforms import stored as stored_values
-from viewfuse.reduction.transforms import with_stored as with_values
-from viewfuse.selection.decisions import Outliers
+from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.transforms import SPARSE
+from viewfuse.selection.rules import neighbor_distances
 
 USUAL = 0.95
 """Novelty above which a sample fits nowhere; one in twenty of a known kind is."""
@@ -34,9 +31,6 @@ _LEAST = 30
 """Training samples with a number of views from which on samples with as many are compared with these alone."""
 _EDGE = 1e-3
 """Added before the logarithm: a view in which a sample is farther than all others must not outweigh all views."""
-_ROWS = 8_192
-AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
-"""Of outliers. On 15 real sets and four made ones without outliers 7 of 19,757 samples are marked."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +41,10 @@ class Surroundings:
     ----------
     known : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing; and
         beside them, where there are views of words, the shares of words that no other training sample has
-    usual, fences : of shape (views,): the median distance to the fifth neighbour, and that beyond which outliers lie
     """
 
     stored: Samples
     known: NDArray[np.float64]
-    usual: NDArray[np.float64]
-    fences: NDArray[np.float64]
 
     @classmethod
     def of(cls, stored: Samples, unseen: NDArray[np.float64]) -> Surroundings:
@@ -63,13 +54,11 @@ class Surroundings:
         ----------
         unseen : see `unseen_by_others`; without columns where that is not known
         """
-        known = [_usual_and_fence(own[~np.isnan(own)]) for own in _distances(stored, stored, AMONG).T]
-        usual, fences = np.array(known).reshape(-1, 2).T
-        return cls(stored, np.hstack([_distances(stored, stored, 1), unseen]), usual, fences)
+        return cls(stored, np.hstack([neighbor_distances(stored, stored), unseen]))
 
     def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
-        new = np.hstack([_distances(samples, self.stored, 1), unseen])
+        new = np.hstack([neighbor_distances(samples, self.stored), unseen])
         found, asked = combined(new, self._columns), samples.present.sum(dim=1).cpu().numpy()
         shares = np.empty(len(found))
         for count in np.unique(asked).tolist():
@@ -87,55 +76,6 @@ class Surroundings:
         own, counts = combined(self.known, self._columns), self.stored.present.sum(dim=1).cpu().numpy()
         often = [count for count in np.unique(counts).tolist() if (counts == count).sum() >= _LEAST]
         return {0: np.sort(own)} | {count: np.sort(own[counts == count]) for count in often}
-
-    def outlying(self, samples: Samples) -> NDArray[np.float64]:
-        """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
-
-        0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile
-        plus four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
-        Training samples that lie far from most others, but in a group of six, are a cluster.
-        """
-        far = _distances(samples, self.stored, AMONG)
-        with np.errstate(invalid="ignore"):
-            return np.where(far > self.fences, far / np.where(self.usual > 0, self.usual, 1.0), 0.0)
-
-    def outliers(self, names: Sequence[str], ids: NDArray[Any]) -> Outliers:
-        """Which training samples lie far from all others in a view that they have, and how far."""
-        times = self.outlying(self.stored)
-        columns = zip(names, times.T, strict=True)
-        by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
-        return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))
-
-
-def nearest_distances(samples: Samples, stored: Samples) -> NDArray[np.float64]:
-    """Per view the distance to the nearest stored sample, of shape (samples, views); NaN where a view is missing."""
-    return _distances(samples, stored, 1)
-
-
-def _usual_and_fence(far: NDArray[np.float64]) -> tuple[float, float]:
-    """The median of distances, and that beyond which samples are outliers: none where half of them are 0."""
-    usual = float(np.median(far)) if len(far) else 0.0
-    if usual <= 0:
-        return usual, np.inf
-    low, high = np.percentile(np.log(np.maximum(far / usual, _EDGE)), [25, 75])
-    return usual, usual * max(_TIMES, float(np.exp(high + _FENCE * (high - low))))
-
-
-def _distances(samples: Samples, stored: Samples, place: int) -> NDArray[np.float64]:
-    """Per view the distance to a neighbour, the first, second, ...; to the last one where there are fewer.
-
-    Of shape (samples, views); NaN where a view is missing, or has no neighbours.
-    """
-    parts = torch.split(torch.arange(len(samples), device=samples.present.device), _ROWS)
-    found = [[_to_neighbor(samples, stored, rows, v, place) for v in range(len(stored.values))] for rows in parts]
-    return torch.cat([torch.stack(part, dim=1) for part in found]).cpu().numpy()
-
-
-def _to_neighbor(samples: Samples, stored: Samples, rows: Tensor, view: int, place: int) -> Tensor:
-    ids = samples.neighbor_ids[rows, view, :place]
-    last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
-    far = (samples.values[view][rows].double() - stored.values[view][last.clamp(min=0)]).square().sum(dim=1).sqrt()
-    return torch.where(last == NO_NEIGHBOR, torch.nan, far)
 
 
 def combined(distances: NDArray[np.float64], known: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -166,23 +106,13 @@ def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 
 
 def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
-    """The same of the samples that the reduction was fitted on, each as if it had not been among them.
-
-    Of shape (samples, 0) where no view holds words.
-    """
+    """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
     words = [one.how in SPARSE for one in reduction.front_ends]
-    if not any(words):
-        return np.empty((len(views), 0))
-    alone = [_in_one_row(x, views.mask[:, v]) if words[v] else np.empty(0, bool) for v, x in enumerate(views.arrays)]
+    alone = [np.empty(0, bool)] * len(words)  # columns that at most one row has
+    for v in np.flatnonzero(words).tolist():
+        parts = parts_of(views.arrays[v], views.mask[:, v])
+        alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
     return _shares(reduction, views, alone)
-
-
-def _in_one_row(values: Values, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Columns that at most one row has, of shape (columns,)."""
-    counts = np.zeros(values.shape[1])
-    for part in parts_of(values, present):
-        counts += column_sums(filled(part))
-    return counts <= 1
 
 
 def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]) -> NDArray[np.float64]:

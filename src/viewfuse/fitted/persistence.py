@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
+from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler
 from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.scaling import Scaler
-from viewfuse.data.tables import Offset
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted.batches import Batches
@@ -44,7 +44,7 @@ from viewfuse.fitted.manifest import (
     read_manifest,
 )
 from viewfuse.fitted.model import FittedMethod, Model
-from viewfuse.neighbors.samples import MultiViewIndex, Samples, index_rows
+from viewfuse.neighbors.samples import MultiViewIndex, Samples
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
@@ -160,14 +160,8 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "arrays": sorted(saved.arrays),
         "files": files,
     }
-    manifest = json.loads(json.dumps(manifest, default=_plain_number))
+    manifest = json.loads(json.dumps(manifest, default=np.generic.item))
     return json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1).encode()
-
-
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} cannot be written to {MANIFEST}")
 
 
 def _tensors(saved: Saved) -> dict[str, Tensor]:
@@ -228,16 +222,21 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
     shifts, factors = ([tensors[f"{one}.{v}"].numpy() for v in range(len(views))] for one in ("shift", "factor"))
     scaler = Scaler(manifest["scaling"], tuple(shifts), tuple(factors))
-    names, columns = tuple(str(view["name"]) for view in views), tuple(map(_columns, views))
+    names = tuple(str(view["name"]) for view in views)
+    columns: tuple[Sequence[Hashable], ...] = tuple(
+        range(view["width"]) if view["columns"] is None else decode(view["columns"]) for view in views
+    )
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
     filler = _filler(manifest.get("fill", "error"), [len(own) for own in columns], tensors)
-    index = index_rows(values, present)
     offsets = tuple(_offset(tensors.get(f"offset.{v}"), len(own)) for v, own in enumerate(columns))
     before = (names, columns, offsets, method, filler, reduction)
+    sharpness = float(manifest.get("sharpness", 1.0))  # older models had none
+    if not 0.0 < sharpness < inf:
+        raise ValueError(f"sharpness is {sharpness}")
     known = _calibration(tensors, n, int(method.n_clusters)), Batches.of(manifest.get("batches"), widths, tensors)
     unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()  # earlier versions had none
-    model = Model(*before, scaler, stored, index, network, unseen, _sharpness(manifest), *known)
+    model = Model(*before, scaler, stored, network, unseen, sharpness, *known)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
@@ -279,14 +278,6 @@ def _calibration(tensors: Mapping[str, Tensor], n: int, n_clusters: int) -> Cali
     return Calibration(labels, *(x.numpy() for x in numbers))
 
 
-def _sharpness(manifest: Mapping[str, Any]) -> float:
-    """That of probabilities; older models had none."""
-    found = float(manifest.get("sharpness", 1.0))
-    if not 0.0 < found < inf:
-        raise ValueError(f"sharpness is {found}")
-    return found
-
-
 def _front_end(v: int, view: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrontEnd:
     """That of a view; models of format 1 had none."""
     if "front_end" not in view:
@@ -311,11 +302,6 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
         raise ValueError(f"the neighbours are {neighbor_ids.dtype} {tuple(neighbor_ids.shape)}")
     if n < 1 or (neighbor_ids.numel() and (neighbor_ids.min() < -1 or neighbor_ids.max() >= n)):
         raise ValueError("the neighbours are not among the samples")
-
-
-def _columns(view: Mapping[str, Any]) -> Sequence[Hashable]:
-    """Names of columns, or their numbers."""
-    return range(view["width"]) if view["columns"] is None else decode(view["columns"])
 
 
 def check_model_folder(folder: Path) -> None:

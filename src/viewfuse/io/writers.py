@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import is_annotated, is_mudata
-from viewfuse.data.sparse_tables import placed_rows
+from viewfuse.data.alignment import placed_dense_rows
+from viewfuse.data.given import is_annotated, is_mudata
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.csv_text import write_harmless
@@ -298,8 +298,8 @@ def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
 
 def _tables(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, NDArray[Any]]:
     """The embedding, and the map where there is one, by their names in obsm."""
-    placed = {f"X_{key}_map": placed_rows(results.places, rows)} if len(results.places) else {}
-    return {f"X_{key}": placed_rows(results.embedding, rows), **placed}
+    placed = {f"X_{key}_map": placed_dense_rows(results.places, rows)} if len(results.places) else {}
+    return {f"X_{key}": placed_dense_rows(results.embedding, rows), **placed}
 
 
 def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, A
 
     labels = np.where(rows < 0, -1, results.labels[rows])  # -1 is no category, and `OUTLIER`
     clusters = [str(cluster) for cluster in range(results.probabilities.shape[1])]
-    confidence = placed_rows(results.probabilities.max(axis=1), rows)
+    confidence = placed_dense_rows(results.probabilities.max(axis=1), rows)
     return {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}
 
 

@@ -18,8 +18,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
-from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.filling import EmptyCells, warn_of_filled
+from viewfuse.data.given import is_anndata, is_mudata
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
@@ -98,7 +98,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
-        return self._placed_model().out_of_range(self._known_views(X))
+        model = self._placed_model()
+        return model.is_far(*model.tensors(self._known_views(X)))
 
     def annotate(self, data: Any, X: Any = None, *, key: str = KEY) -> None:
         """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.

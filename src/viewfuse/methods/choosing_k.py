@@ -22,9 +22,8 @@ from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
-from viewfuse.engine.callbacks import SILENT, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.training import TrainState, check_diverged
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import SILENT, Progress, TrainState, check_diverged
 from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -74,7 +73,7 @@ def choose_n_clusters(
     reduction: Asked = "auto",
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> Choice:
     """How many clusters the samples have, with the evidence for every number.
 
@@ -95,7 +94,11 @@ def choose_n_clusters(
         return Choice(number_decision([], len(some), possible), None)
     source = Source.of(some, fill, reduction)
     check_memory(source.reduced, config, device)
-    ways: dict[str, Any] = {"threads": threads, "progress": progress, "checkpoint": checkpoint.part("choice")}
+    ways: dict[str, Any] = {
+        "threads": threads,
+        "progress": progress,
+        "checkpoint": checkpoint and checkpoint.part("choice"),
+    }
     run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
     return Choice(number_decision(evident_splits(run, some.names), len(some), possible), run)
 
@@ -115,7 +118,7 @@ def pretrained(
     *,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> TrainState:
     """A network under the first scaling with which training does not diverge."""
     runs: list[TrainState] = []

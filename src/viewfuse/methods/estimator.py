@@ -20,13 +20,12 @@ from viewfuse.data.filling import FILLS
 from viewfuse.data.scaling import Scaler, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
-from viewfuse.engine.callbacks import Progress
-from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
+from viewfuse.engine.training import History, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
-from viewfuse.neighbors.samples import Samples, index_rows, index_training_set
+from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import start_weights, with_gradients
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.messages import records
@@ -172,18 +171,15 @@ class PublishedMethod(MultiViewClusterer):
     @with_gradients
     def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
         """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
-        return checked(self)._train_many(sets, seeds)
-
-    def _train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
-        device = chosen_device(self.device)
-        prepared = [self._prepared(views, device) for views in sets]
+        plain, device = checked(self), chosen_device(self.device)
+        prepared = [plain._prepared(views, device) for views in sets]
         networks = []
         for (_, _, samples), seed in zip(prepared, seeds, strict=True):
-            networks.append(self._started([view.shape[1] for view in samples.values], seed).to(device))
+            networks.append(plain._started([view.shape[1] for view in samples.values], seed).to(device))
         histories: dict[int, History] = {}
-        for group in self._groups([samples for *_, samples in prepared], networks[0]):
+        for group in plain._groups([samples for *_, samples in prepared], networks[0]):
             own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
-            histories.update(zip(group, self.train(*own), strict=True))
+            histories.update(zip(group, plain.train(*own), strict=True))
         for (_, _, samples), network, seed in zip(prepared, networks, seeds, strict=True):
             network.eval()
             network.find_centers(samples, seed)
@@ -191,7 +187,12 @@ class PublishedMethod(MultiViewClusterer):
 
     def _started(self, widths: Sequence[int], seed: int) -> ClusterNetwork:
         """A network with the weights that its seed gives; the global generator is neither read nor changed."""
-        network = self._fitting_network(widths)
+        try:
+            network = self.empty(widths)
+        except RuntimeError as error:  # sizes whose product no integer holds
+            raise NotEnoughMemory(f"a network of these widths is too large ({error}); choose smaller ones") from None
+        what = f"the network of {type(self).__name__} with its gradients"
+        memory.require(network_bytes(network), what, "choose narrower layers, or reduce wide views first")
         if can_stack(network):
             network = network.to_empty(device="cpu")
             self.start(network, seed)
@@ -199,16 +200,6 @@ class PublishedMethod(MultiViewClusterer):
         with torch.random.fork_rng([]):
             torch.manual_seed(generator_for_start(seed).initial_seed())
             return self.network(widths).to(torch.float32)
-
-    def _fitting_network(self, widths: Sequence[int]) -> ClusterNetwork:
-        """An empty network that memory holds while it is trained."""
-        try:
-            network = self.empty(widths)
-        except RuntimeError as error:  # sizes whose product no integer holds
-            raise NotEnoughMemory(f"a network of these widths is too large ({error}); choose smaller ones") from None
-        what = f"the network of {type(self).__name__} with its gradients"
-        memory.require(network_bytes(network), what, "choose narrower layers, or reduce wide views first")
-        return network
 
     def _prepared(self, views: Views, device: torch.device) -> tuple[Source, Scaler, Samples]:
         """A set of samples filled, reduced and scaled."""
@@ -234,9 +225,8 @@ class PublishedMethod(MultiViewClusterer):
         """Set what fitting gave."""
         source, scaler, samples, network, history = trained
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
-        index = index_rows(samples.values, samples.present)
         self.view_names_, self.ids_ = list(views.names), views.ids
-        model, embedding = source.model(method, scaler, stored, index, network), embeddings(network, stored)
+        model, embedding = source.model(method, scaler, stored, network), embeddings(network, stored)
         self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
 
 

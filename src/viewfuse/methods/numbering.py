@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import Parameter
 
-from viewfuse.data.alignment import only_counted
+from viewfuse.data.given import only_counted
 from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.fitted.novelty import USUAL

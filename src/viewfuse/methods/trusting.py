@@ -17,6 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
+from viewfuse.data.given import only_counted
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
@@ -58,7 +59,8 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         check_not_bare_sparse(X)
         check_no_second_view(X, y)
         views = Views.of(X if batch is None else with_batch(X if isinstance(X, Views) else Views(X), batch, X))
-        check_names(views)
+        if not (only_counted(views.ids) and views.has_numbered_columns):
+            check_names(views)
         copy.copy(self)._remember_columns(X, views)
         for line in data_warnings(views):
             warn(SuspiciousDataWarning(line))
@@ -258,7 +260,7 @@ class Trusting:
         self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
-        return np.asarray(model.surroundings.outlying(samples).any(axis=1))
+        return np.asarray(model.fences.outlying(samples, model.stored).any(axis=1))
 
     def _clusters(self) -> NDArray[np.int64]:
         """The clusters of the training samples, of shape (samples,), those of outliers too."""

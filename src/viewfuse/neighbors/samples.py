@@ -1,43 +1,194 @@
 """Samples with their neighbours among the training samples, and donors of missing views (Algorithm 1).
 
-Stored samples are recognised, so that a training sample is placed as it was in training. Neighbours are exact among
-some rows; among many they are looked for among likely candidates.
+Neighbours are the nearest by squared Euclidean distance. Distances of all pairs are float64 products of matrices, a
+chunk at a time; scikit-learn's search takes as long (results/speed), but leaves ties to the order of the rows. Equal
+distances are common in binary views. A tie-break key is a hash of a view, a query and a row, by their values. So it
+depends neither on the order of the rows nor on the batch.
+
+Stored samples are recognised, so that a training sample is placed as it was in training.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.search import (
-    NO_NEIGHBOR,
-    SPARE,
-    InvertedLists,
-    Points,
-    TieKeys,
-    content_keys,
-    fingerprints,
-    grain,
-    nearest,
-    nearest_points,
-    ranked,
-    roughly_nearest,
-    row_keys,
-)
-from viewfuse.utils.console import how_to_install
+from viewfuse.neighbors.many import SPARE, InvertedLists, roughly_nearest
 
-_CELLS_AMONG_CANDIDATES = 4_000_000
+NO_NEIGHBOR = -1
+"""Stands in a neighbour or donor list where there is no sample."""
+_BYTES_PER_CHUNK = 8_000_000
+"""Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
+_GRAIN, _TINY = 1e-11, 1e-300
+"""Differences of squared distances below this share of the largest square are rounding."""
+STRIDE = -0x61C8864680B583EB
+"""An odd number whose multiples are spread evenly over all 64-bit numbers."""
+_FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
+"""Of the finaliser of splitmix64."""
+_CELLS_AT_A_TIME = 8_000_000
+_CELLS_AMONG_CANDIDATES, _TUNED_FOR, _SPARE_CANDIDATES = 4_000_000, 9, 4
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
-"""Beyond so many rows candidates are found first: on a GPU in float32, else by FAISS where it is installed."""
-_ROWS_AT_A_TIME = 65_536
-_CELLS_KEPT = 8_000_000
+"""Beyond so many rows candidates are found first, see `viewfuse.neighbors.many`."""
+_ROWS_AT_A_TIME, _CELLS_KEPT = 65_536, 8_000_000
 """Cells of a pool that are kept in float64 as well, at most 64 MB: converting them takes longer than one search."""
+
+
+def centred(pool: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The centre of rows, of shape (columns,), the rows less the centre, in float64, and the square of each."""
+    # Centred float64 keeps |a|^2 + |b|^2 - 2ab exact enough where a column has a large offset.
+    exact = pool.double()
+    centre = exact.mean(dim=0)
+    return centre, exact - centre, (exact - centre).square().sum(dim=1)
+
+
+def nearest(
+    queries: Tensor, pool: Tensor | tuple[Tensor, Tensor, Tensor], ties: TieKeys, count: int, *, same: bool
+) -> Tensor:
+    """Rows of `pool` closest to each query, in Euclidean distance, exactly; ties are broken by random keys.
+
+    Parameters
+    ----------
+    queries : tensor of shape (queries, columns)
+    pool : tensor of shape (rows, columns), or what `centred` makes of it
+    same : the queries are the pool, and no row is its own neighbour.
+
+    Returns
+    -------
+    int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too small
+    """
+    neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=queries.device)
+    centre, rows, lengths = centred(pool) if isinstance(pool, Tensor) else pool
+    found = min(count, len(rows) - same)
+    if found <= 0 or not len(queries):
+        return neighbor_ids
+    step = max(1, _BYTES_PER_CHUNK * (4 if rows.is_cuda else 1) // (8 * len(rows)))
+    for start in range(0, len(queries), step):
+        some = slice(start, start + step)
+        points = queries[some].double() - centre
+        squares = points.square().sum(dim=1, keepdim=True)
+        distances = torch.addmm(lengths, points, rows.T, alpha=-2)
+        if same:
+            distances.scatter_(1, torch.arange(start, start + len(points), device=rows.device)[:, None], torch.inf)
+        distances.add_(squares)
+        neighbor_ids[some, :found] = _closest(distances, grain(lengths.max(), squares), ties.take(some), found)
+    return neighbor_ids
+
+
+def _closest(distances: Tensor, grain: Tensor, ties: TieKeys, count: int) -> Tensor:
+    """The columns of the `count` smallest distances of each row, nearest first.
+
+    Rounding differs with the shape of a chunk. Distances that only rounding tells apart are equal here, so that a
+    sample's neighbours are the same in any batch. They are rounded for the likely columns; for all where those tie.
+
+    Parameters
+    ----------
+    distances : float64 tensor of shape (rows, columns); it is written over
+    grain : what distances are rounded to, of shape (rows, 1)
+    """
+    likely = min(count + _SPARE_CANDIDATES, distances.shape[1])
+    smallest, columns = distances.topk(likely, dim=1, largest=False, sorted=False)
+    ranks, columns = ranked((smallest / grain).round_(), columns, ties)
+    best, last = columns[:, :count], ranks[:, count - 1 : count]
+    tied = ranks[:, -1] <= last.squeeze(1)
+    if tied.any():
+        some = slice(None) if tied.all() else tied  # a slice is no copy
+        equal = distances[some].div_(grain[some]).round_() == last[some]
+        nearer = (ranks[some] < last[some]).sum(dim=1, keepdim=True)
+        # The last ones are drawn anew from all that are as near.
+        drawn = torch.where(equal, ties.take(some).of(), torch.inf).topk(count, dim=1, largest=False).indices
+        places = torch.arange(count, device=best.device) - nearer
+        best[some] = torch.where(places < 0, best[some], drawn.gather(1, places.clamp(min=0)))
+    return best
+
+
+def ranked(ranks: Tensor, columns: Tensor, ties: TieKeys) -> tuple[Tensor, Tensor]:
+    """Ranks in ascending order and their columns, of shape (rows, columns); keys decide between equal ranks."""
+    ranks, places = ranks.sort(dim=1)
+    columns = columns.gather(1, places)
+    tied = (ranks[:, 1:] == ranks[:, :-1]).any(dim=1)
+    if tied.any():
+        some, equal = columns[tied], ranks[tied]
+        by_key = ties.take(tied).of(some).argsort(dim=1)
+        places = by_key.gather(1, equal.gather(1, by_key).argsort(dim=1, stable=True))
+        columns[tied] = some.gather(1, places)
+    return ranks, columns
+
+
+def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
+    """What squared distances are rounded to, given the largest square of the pool and the squares of queries."""
+    return _GRAIN * (largest + squares) + _TINY
+
+
+class TieKeys(NamedTuple):
+    """Random tie-break keys of one view.
+
+    Attributes
+    ----------
+    queries : int64 tensor of shape (queries,), see `content_keys`
+    rows : int64 tensor of shape (rows of the pool,), see `row_keys`
+    """
+
+    queries: Tensor
+    rows: Tensor
+
+    def take(self, some: Tensor | slice) -> TieKeys:
+        """Those of some queries."""
+        return TieKeys(self.queries[some], self.rows)
+
+    def of(self, rows: Tensor | None = None) -> Tensor:
+        """Keys of `rows`, or all, of shape (queries, rows): float64 numbers from 0 to below 2; the smaller is nearer.
+
+        The product wraps around: its upper bits depend on all bits of both. Positive floats are in the order of their
+        bits, and torch finds the least of floats twenty times as fast as that of integers.
+        """
+        keys = self.rows if rows is None else self.rows[rows]
+        return (keys ^ self.queries[:, None]).mul_(STRIDE).bitwise_and_(2**62 - 1).view(torch.float64)
+
+
+def row_keys(keys: Tensor, view: int) -> Tensor:
+    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`.
+
+    The finaliser of splitmix64, with signed shifts: every bit of the result depends on every bit of the key.
+    """
+    keys = keys + view
+    for shift, factor in zip((30, 27), _FACTORS, strict=True):
+        keys = (keys ^ (keys >> shift)) * factor
+    return keys ^ (keys >> 31)
+
+
+def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
+    """One 64-bit number per sample, from the bits of the values in float32; int64 tensor of shape (samples,)."""
+    numbers = [present, *values]
+    weights = _weights(tuple(part.shape[1] for part in numbers)).to(present.device)
+    step = max(1, _CELLS_AT_A_TIME // len(weights))
+    found = []
+    for there, *views in zip(*(torch.split(part, step) for part in numbers), strict=True):
+        # Adding 0.0 makes the two zeros one.
+        bits = [there.long(), *((view.float() + 0.0).view(torch.int32).long() for view in views)]
+        # Products of the bits and the weights wrap around, which is what a fingerprint wants.
+        found.append((torch.cat(bits, dim=1) * weights).sum(dim=1))
+    return torch.cat(found)
+
+
+def content_keys(values: Sequence[Tensor], present: Tensor) -> Tensor:
+    """One 64-bit number per sample that depends on what it holds, and among equal samples on which copy it is."""
+    keys, rows = fingerprints(values, present).sort(stable=True)
+    copies = torch.arange(len(rows), device=rows.device) - torch.searchsorted(keys, keys)
+    return torch.empty_like(keys).scatter_(0, rows, keys + STRIDE * copies)
+
+
+@cache
+def _weights(widths: tuple[int, ...]) -> Tensor:
+    """Fixed odd numbers, one for every column."""
+    generator = np.random.default_rng(20240825)
+    drawn = [generator.integers(-(2**63), 2**63, size=width, dtype=np.int64) | 1 for width in widths]
+    return torch.from_numpy(np.concatenate(drawn))
 
 
 @dataclass(frozen=True)
@@ -92,30 +243,23 @@ def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples
     ----------
     known : int64 tensor of shape (samples,): the stored sample that this is, whose neighbours it has; else NO_NEIGHBOR
     """
-    neighbor_ids = stored.neighbor_ids[known.clamp(min=0)]
-    new = (known == NO_NEIGHBOR).nonzero().squeeze(1)
-    new_values = [view[new] for view in values]
+    neighbor_ids, new = stored.neighbor_ids[known.clamp(min=0)], known == NO_NEIGHBOR
     index = stored.index or MultiViewIndex(stored.values, stored.present)
+    new_values = [view[new] for view in values]
     neighbor_ids[new] = index.neighbors_of_new(new_values, present[new], neighbor_ids.shape[2])
     return Samples(values, present, neighbor_ids)
 
 
-@dataclass(frozen=True)
-class RowIndex:
+class RowIndex(NamedTuple):
     """Fingerprints of stored samples in ascending order, and the row that each belongs to."""
 
     keys: Tensor
     rows: Tensor
 
-    def to(self, device: torch.device) -> RowIndex:
-        """The same index on `device`."""
-        return RowIndex(self.keys.to(device), self.rows.to(device))
-
 
 def index_rows(values: Sequence[Tensor], present: Tensor) -> RowIndex:
     """Index samples by all their values and by which views they have."""
-    keys, rows = fingerprints(values, present).sort(stable=True)
-    return RowIndex(keys, rows)
+    return RowIndex(*fingerprints(values, present).sort(stable=True))
 
 
 def find_rows(
@@ -177,11 +321,7 @@ def _donors(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: in
     # The printed algorithm counts the sample itself as neighbour 0, so its k neighbours are k - 1 others.
     printed = (length - 1) * available.shape[1]
     helps[:, printed:] &= ~helps[:, :printed].any(dim=1, keepdim=True)
-    return _first(candidates, helps.transpose(1, 2), length)
-
-
-def _first(candidates: Tensor, helps: Tensor, length: int) -> Tensor:
-    """The first `length` entries of `candidates` for which `helps`, of shape (batch, views, met), holds."""
+    helps = helps.transpose(1, 2)
     rank = helps.cumsum(dim=2) - 1
     # Entries that do not help, or come too late, are written to a last place that is cut off.
     place = torch.where(helps & (rank < length), rank, length)
@@ -202,7 +342,6 @@ class ViewIndex:
 
     def __init__(self, view: Tensor, keys: Tensor, rows: Tensor | None = None) -> None:
         self._view, self._keys, self._rows = view, keys, rows
-        self._lists: InvertedLists | None = None
 
     @property
     def pool(self) -> Tensor:
@@ -217,21 +356,18 @@ class ViewIndex:
         keys : of the queries, see `content_keys`
         """
         kind, ties, wanted = self._view.device.type, TieKeys(keys, self._keys), count + same + SPARE
-        if len(self._keys) <= max(_EXACT_ROWS[kind], wanted) or not len(queries):
-            if same or not len(queries) or not 0 < len(self._keys) * self._view.shape[1] <= _CELLS_KEPT:
-                return nearest(queries, self.pool, ties, count, same=same)
-            return nearest_points(queries, self._points, ties, count, same=False)
-        if kind == "cuda":
+        is_large = len(self._keys) > max(_EXACT_ROWS[kind], wanted) and len(queries)
+        if is_large and kind == "cuda":
             return self.among(queries, roughly_nearest(queries, self.pool, wanted), ties, count, same=same)
-        lists = self._inverted_lists()
-        if lists is None:
-            return nearest(queries, self.pool, ties, count, same=same)
-        return self.among(queries, lists.candidates(queries, wanted), ties, count, same=same)
+        if is_large and self._lists is not None:
+            return self.among(queries, self._lists.candidates(queries, wanted), ties, count, same=same)
+        is_kept = not same and not is_large and len(self._keys) * self._view.shape[1] <= _CELLS_KEPT
+        return nearest(queries, self._points if is_kept else self.pool, ties, count, same=same)
 
     @cached_property
-    def _points(self) -> Points:
+    def _points(self) -> tuple[Tensor, Tensor, Tensor]:
         """Kept for new samples, which often come one by one: the rest of a search takes a fifth of the time."""
-        return Points.of(self.pool)
+        return centred(self.pool)
 
     @cached_property
     def _largest(self) -> float:
@@ -258,21 +394,19 @@ class ViewIndex:
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
 
-    def _inverted_lists(self) -> InvertedLists | None:
+    @cached_property
+    def _lists(self) -> InvertedLists | None:
         """Made when they are first needed; None without FAISS."""
-        if self._lists is None:
-            try:
-                import faiss
-            except ImportError:
-                hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
-                logging.getLogger(__name__).warning(hint, len(self._keys), how_to_install("faiss-cpu", "ann"))
-                return None
-            self._lists = InvertedLists(faiss, self.pool, self._keys)
-        return self._lists
+        return InvertedLists.of(self.pool, self._exactly)
+
+    def _exactly(self, rows: Tensor) -> Tensor:
+        """Neighbours of some rows of the pool, each its own."""
+        pool, ties = self.pool, TieKeys(self._keys[rows], self._keys)
+        return nearest(pool[rows], pool, ties, _TUNED_FOR, same=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies make their own lists when they need them."""
-        return {"_view": self._view, "_keys": self._keys, "_rows": self._rows, "_lists": None}
+        return {"_view": self._view, "_keys": self._keys, "_rows": self._rows}
 
 
 class MultiViewIndex:
@@ -298,7 +432,7 @@ class MultiViewIndex:
         return MultiViewIndex, (self.values, self.present)
 
     def neighbors_of_own(self, depth: int) -> Tensor:
-        """Neighbours of the samples, none of which is its own, see `table`."""
+        """Neighbours of the samples, none of which is its own, see `_table`."""
         return self._table(self.values, self.present, self._keys, depth, same=True)
 
     def neighbors_of_new(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:

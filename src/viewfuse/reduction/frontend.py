@@ -6,32 +6,131 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.given import (
+    Values,
+    column_deviations,
+    filled,
+    is_sparse,
+    part_slices,
+    parts_of,
+    row_sums,
+    stored,
+    times_columns,
+)
 from viewfuse.data.scaling import Unit
-from viewfuse.data.tables import column_bounds, is_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction.components import Components, fit_components, project
-from viewfuse.reduction.transforms import (
-    KINDS,
-    NAMES,
-    WEIGHTED,
-    Kind,
-    Transform,
-    Values,
-    fit_transform,
-    kind_of,
-    part_slices,
-    parts_of,
-)
+from viewfuse.reduction.transforms import MOST, NAMES, SPARSE, WEIGHTED, Transform, fit_wide
 from viewfuse.utils.settings import Setting, check_choice, wrong
 
-SPARSE = ("words", "links")
-"""Ways for views of mostly zeros: rows of length 1 on singular vectors."""
+KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
+_SPARSE = 0.9
+_SPARSER, _NEARLY_ONE = 0.99, 1.1
+"""Zeros among which two rows seldom share a column; mean of the other cells up to which these tell that something is
+there, and hardly how often."""
+_LONGEST_TEXT = 500
+"""Different words of a usual text; a sequenced cell shows more genes than that."""
+_MANY_ZEROS = 0.5
+_LONG_TAIL, _LONG_TAIL_OF_ZEROS, _LONG_TAIL_OF_FRACTIONS = 10, 3, 100
+"""Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255.
+
+Among many zeros a shorter tail will do: pixels that are not black are bright, while most counts are 1 or 2.
+
+Expected counts and counts per million are fractions; so are many things that are no counts, so more is asked of them.
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a view is, and the numbers that say so, all over its present rows.
+
+    Attributes
+    ----------
+    name : one of `KINDS`
+    zeros : share of cells that are zero
+    whole : share of other cells that are whole numbers
+    least, largest : bounds of all cells
+    tail : largest value over the mean of the cells that are not zero; 0 where some value is negative
+    per_row : median number of cells of a row that are not zero
+    units : largest standard deviation of a column over the median of those that are not constant
+    """
+
+    name: str
+    zeros: float
+    whole: float
+    least: float
+    largest: float
+    tail: float
+    per_row: float
+    units: float
+
+
+_UNKNOWN_KIND = Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+"""Of a view that nothing is known of."""
+
+
+def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
+    """Look at the present rows of a view of shape (samples, columns).
+
+    A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
+    with fewer than 500 other cells in the median row, and "links" are 99 % zeros and nearly all
+    others 1 (who cites whom); "counts" are whole numbers, the largest of which is
+    more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
+    100 for 10; all else are "intensities".
+    """
+    cells = int(present.sum()) * values.shape[1]
+    looks = [_look(part) for part in parts_of(values, present)]
+    count, whole, total = np.sum([look.sums for look in looks], axis=0).tolist() if looks else (0, 0, 0)
+    ends = [end for look in looks for end in look.ends] + [0.0] * (count < cells or not cells)
+    facts = {
+        "zeros": 1 - count / cells if cells else 0.0,
+        "whole": whole / count if count else 0.0,
+        "least": min(ends),
+        "largest": max(ends),
+        "tail": max(ends) * count / total if total > 0 and min(ends) >= 0 else 0.0,
+        "per_row": float(np.median(np.concatenate([look.per_row for look in looks]))) if looks else 0.0,
+    }
+    deviations = column_deviations(values, present)
+    varying = deviations[deviations > 0]
+    units = float(varying.max() / np.median(varying)) if varying.size else 1.0
+    return Kind(_name(**facts), **facts, units=units)
+
+
+class _Look(NamedTuple):
+    """Of cells that are not zero: their number, number of whole ones and sum; bounds; how many each row has."""
+
+    sums: tuple[int, int, float]
+    ends: list[float]
+    per_row: NDArray[np.float64]
+
+
+def _look(part: Values) -> _Look:
+    cells = stored(part)
+    cells = cells[cells != 0]
+    ends = [float(cells.min()), float(cells.max())] if cells.size else []
+    whole, total = int((cells == np.rint(cells)).sum()), float(cells.sum(dtype=np.float64))
+    return _Look((cells.size, whole, total), ends, row_sums(filled(part)))
+
+
+def _name(zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float) -> str:
+    if least < 0 or largest == 0:
+        return "measurements"
+    if zeros >= _SPARSE and per_row < _LONGEST_TEXT:
+        return "links" if zeros >= _SPARSER and whole == 1 and largest <= _NEARLY_ONE * tail else "words"
+    if whole == 1 and largest == 1:
+        return "binary"
+    if whole == 1:
+        bound = _LONG_TAIL_OF_ZEROS if zeros > _MANY_ZEROS else _LONG_TAIL
+        return "counts" if tail > bound else "intensities"
+    return "counts" if tail > _LONG_TAIL_OF_FRACTIONS else "intensities"
+
+
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", *SPARSE)
 _NOT_BELOW_ZERO = ("log1p", "counts", *SPARSE)
 _OF_KIND = {
@@ -42,8 +141,6 @@ _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
 _NARROW = 256
 """Columns up to which a view stays as it is."""
-_FEWEST, _MOST = 10, 50
-"""Components that are worth having of few samples, and of any number of them."""
 Asked = str | Mapping[str, str]
 """How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
 
@@ -157,9 +254,11 @@ class FrontEnd:
         return cls(kind=Kind(**facts["kind"]), transform=transform, **own)
 
 
-def no_front_end(width: int) -> FrontEnd:
-    """That of a view of which nothing is known, and which stays as it is."""
-    return _untouched(width, Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+def no_front_end(width: int, kind: Kind = _UNKNOWN_KIND) -> FrontEnd:
+    """That of a view which stays as it is."""
+    none = np.zeros(0, np.float32)
+    transform, axes = Transform("none", 1.0, none), np.zeros((width, 0), np.float32)
+    return FrontEnd("none", kind, transform, none, axes, 1.0, 0.0, none, none)
 
 
 def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto") -> FrontEnd:
@@ -182,12 +281,13 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     kind = kind_of(values, present)
     chosen = _suited(kind, values.shape[1]) if how == "auto" else how
     if chosen == "none":
-        return _untouched(values.shape[1], kind)
+        return no_front_end(values.shape[1], kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
     if chosen in ("counts", *SPARSE) and values.shape[1] == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
-    return _fitted(values, present, chosen, kind)
+    found = fit_wide(values, present, chosen, "terms" if kind.whole == 1 else "weighted")
+    return FrontEnd(chosen, kind, *found)
 
 
 def _suited(kind: Kind, width: int) -> str:
@@ -197,56 +297,9 @@ def _suited(kind: Kind, width: int) -> str:
     whose deviations lie far apart are of different units.
     """
     usual = _OF_KIND[kind.name]
-    if width <= (_MOST if usual in SPARSE else _NARROW):
+    if width <= (MOST if usual in SPARSE else _NARROW):
         return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
-
-
-def _fitted(values: Values, present: NDArray[np.bool_], how: str, kind: Kind) -> FrontEnd:
-    words = "terms" if kind.whole == 1 else "weighted"
-    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words,
-             "links": "links"}  # fmt: skip
-    transform = fit_transform(values, present, names[how])
-
-    def parts() -> Iterator[Values]:
-        return (transform.apply(part) for part in parts_of(values, present))
-
-    low = high = np.zeros(values.shape[1], np.float32)
-    if not present.any():
-        found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
-    else:
-        found = fit_components(parts, _rank(len(present)), centred=how not in SPARSE)
-        if how == "links":
-            found = replace(found, axes=found.axes * _energy(parts, found))
-        low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
-    length = _typical_length(parts, found) if how in SPARSE else 0.0
-    mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
-    return FrontEnd(how, kind, transform, mean, axes, found.kept, length, low, high)
-
-
-def _energy(parts: Any, found: Components) -> NDArray[np.float64]:
-    """The squares of the singular values over the largest, of shape (components,)."""
-    squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
-    return np.asarray(squares / max(float(squares.max()), 1e-300))
-
-
-def _rank(n_samples: int) -> int:
-    """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
-
-    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
-    """
-    return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, _MOST))
-
-
-def _typical_length(parts: Any, found: Components) -> float:
-    """The median length of projected rows; 1 where none has any."""
-    lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
-    return float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
-
-
-def _untouched(width: int, kind: Kind) -> FrontEnd:
-    none = np.zeros(0, np.float32)
-    return FrontEnd("none", kind, Transform("none"), none, np.zeros((width, 0), np.float32), 1.0, 0.0, none, none)
 
 
 def _dense(values: Values) -> NDArray[np.float32]:
@@ -269,13 +322,18 @@ class Reduction:
     front_ends: tuple[FrontEnd, ...]
 
     @property
+    def has_words(self) -> bool:
+        """Whether a view holds words or links."""
+        return any(one.how in SPARSE for one in self.front_ends)
+
+    @property
     def units(self) -> tuple[Unit, ...]:
         """Per view what has a unit of its own: its columns, all of the view (components), or its rows (words).
 
         Words beside other kinds of views are treated as components: made small, they would not be heard.
         """
-        only_words = all(one.how in SPARSE for one in self.front_ends)
-        return tuple(_unit(one, only_words=only_words) for one in self.front_ends)
+        reduced: Unit = "rows" if all(one.how in SPARSE for one in self.front_ends) else "view"
+        return tuple("columns" if one.how == "none" else reduced for one in self.front_ends)
 
     def apply(self, views: Views) -> Views:
         """The views with the columns that the network sees; a view that needs nothing is the same array."""
@@ -284,10 +342,6 @@ class Reduction:
         columns = tuple(range(one.columns) if one.how != "none" else views.columns[v] for v, (one, _) in pairs)
         offsets = tuple(0.0 if one.how != "none" else views.offsets[v] for v, (one, _) in pairs)
         return views.replace(arrays=arrays, columns=columns, offsets=offsets).dense()
-
-    def invert(self, v: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Reduced values of one view, of shape (samples, components), in the user's columns and units."""
-        return self.front_ends[v].invert(values)
 
     def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
         """What was chosen for each view, from which evidence, and which views the user named."""
@@ -301,27 +355,20 @@ class Reduction:
         return {"chosen": chosen, "evidence": evidence, "columns": widths, "asked": named}
 
 
-def _unit(front_end: FrontEnd, *, only_words: bool) -> Unit:
-    if front_end.how == "none":
-        return "columns"
-    return "rows" if only_words else "view"
-
-
 def fit_reduction(views: Views, asked: Asked = "auto") -> Reduction:
     """Fit the front end of every view on its observed rows."""
     check_reduction(asked, views.names)
-    return Reduction(tuple(_fitted_on(views, v, _how(asked, name)) for v, name in enumerate(views.names)))
+    found = []
+    for name, array, present in zip(views.names, views.arrays, views.mask.T, strict=True):
+        try:
+            found.append(fit_front_end(array, present, _how(asked, name)))
+        except DataError as error:
+            raise DataError(f"view {name!r}: ", *error.parts) from None
+    return Reduction(tuple(found))
 
 
 def _how(asked: Asked, name: str) -> str:
     return asked if isinstance(asked, str) else asked.get(name, "auto")
-
-
-def _fitted_on(views: Views, v: int, how: str) -> FrontEnd:
-    try:
-        return fit_front_end(views.arrays[v], views.mask[:, v], how)
-    except DataError as error:
-        raise DataError(f"view {views.names[v]!r}: ", *error.parts) from None
 
 
 def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
@@ -334,3 +381,33 @@ def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
     if unknown:
         fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
         raise SettingError(Setting("reduction"), fault)
+
+
+def with_new_words(
+    front_end: FrontEnd, values: Values, novel: NDArray[np.bool_], known: NDArray[np.floating[Any]]
+) -> FrontEnd:
+    """The front end that tells novel rows by their new words; itself where they have none.
+
+    Their words are summed with the weights of their first singular vector, times what makes this sum as long, on
+    average, as the new words of a row are: the one direction stands for all of them.
+
+    Parameters
+    ----------
+    values : rows of a view of words, of shape (samples, columns)
+    novel : of shape (samples,): which of them look like nothing that is known
+    known : reduced rows of known samples, of shape (known samples, components)
+    """
+    if front_end.how != "words" or not novel.any() or not len(known):
+        return front_end
+    fresh = ((front_end.high <= 0) & ~front_end.axes.any(axis=1)).astype(np.float64)
+
+    def parts() -> Iterator[Values]:
+        return (times_columns(front_end.transform.apply(part), fresh) for part in parts_of(values, novel))
+
+    found = fit_components(parts, 1, centred=False)
+    loadings = found.axes[:, 0] / np.sqrt(found.kept)
+    rows = known.astype(np.float64)
+    least_used = np.linalg.eigh(rows.T @ rows)[1][:, 0]  # the direction along which known rows are shortest
+    least_used = -least_used if rows.mean(axis=0) @ least_used > 0 else least_used  # and away from their mean
+    axes = front_end.axes + np.outer(loadings, least_used)
+    return replace(front_end, axes=axes.astype(np.float32))

@@ -1,4 +1,4 @@
-"""What kind a view is, and the transformation that its field uses before rows are compared; and the way back.
+"""The transformation that the field of a view uses before rows are compared, and the way back; the few columns.
 
 Dense and sparse tables come as rows in parts, never all of one at a time. Zeros stay zeros, so sparse tables stay so.
 """
@@ -6,41 +6,38 @@ Dense and sparse tables come as rows in parts, never all of one at a time. Zeros
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.sparse_tables import canonical, with_data
-from viewfuse.data.tables import is_sparse
+from viewfuse.data.given import (
+    Values,
+    column_deviations,
+    column_sums,
+    filled,
+    parts_of,
+    row_lengths,
+    row_sums,
+    stored,
+    times_columns,
+    times_rows,
+    with_stored,
+)
+from viewfuse.data.tables import column_bounds
+from viewfuse.reduction.components import Components, fit_components, project
 
+SPARSE = ("words", "links")
+"""Ways for views of mostly zeros: rows of length 1 on singular vectors."""
 NAMES = ("none", "standard", "log1p", "log", "terms", "weighted", "links")
 WEIGHTED = ("standard", "terms", "links")
 """Those with a weight per column."""
+MOST = 50
+_FEWEST = 10
+"""Components that are worth having of any number of samples, and of few."""
 _SMALLEST = 1 / float(np.finfo(np.float32).max)
 _NO_WEIGHTS = np.zeros(0, np.float32)
-Values: TypeAlias = Any
-"""A dense array or a scipy.sparse matrix of shape (samples, columns)."""
-_CELLS_AT_A_TIME = 8_000_000
-"""As float64 64 MB."""
-_ROUNDING = 1e-7
-"""Of the mean: what float32 cannot tell from none."""
-KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
-_SPARSE = 0.9
-_SPARSER, _NEARLY_ONE = 0.99, 1.1
-"""Zeros among which two rows seldom share a column; mean of the other cells up to which these tell that something is
-there, and hardly how often."""
-_LONGEST_TEXT = 500
-"""Different words of a usual text; a sequenced cell shows more genes than that."""
-_MANY_ZEROS = 0.5
-_LONG_TAIL, _LONG_TAIL_OF_ZEROS, _LONG_TAIL_OF_FRACTIONS = 10, 3, 100
-"""Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255.
-
-Among many zeros a shorter tail will do: pixels that are not black are bright, while most counts are 1 or 2.
-
-Expected counts and counts per million are fractions; so are many things that are no counts, so more is asked of them.
-"""
 
 
 @dataclass(frozen=True)
@@ -143,167 +140,40 @@ def _middle(sizes: list[NDArray[np.float64]]) -> float:
     return float(np.median(every[every > 0])) if (every > 0).any() else 1.0
 
 
-def parts_of(values: Values, present: NDArray[np.bool_]) -> Iterator[Values]:
-    """The rows that are present, a part at a time and in order; sparse parts are CSR."""
-    table = canonical(values) if is_sparse(values) else values
-    for rows in part_slices(table):
-        if present[rows].any():
-            yield table[rows] if present[rows].all() else table[rows][present[rows]]
+def fit_wide(values: Values, present: NDArray[np.bool_], how: str, words: str) -> tuple[Any, ...]:
+    """What a front end consists of besides what the view is: its transform, `mean`, `axes` and so on.
 
-
-def part_slices(values: Values) -> Iterator[slice]:
-    """Slices of rows, such that a part of them is small as float64."""
-    cells = values.nnz if is_sparse(values) else values.shape[0] * values.shape[1]
-    step = max(1, int(_CELLS_AT_A_TIME * values.shape[0] // max(cells, 1)))
-    for start in range(0, values.shape[0], step):
-        yield slice(start, min(start + step, values.shape[0]))
-
-
-def stored(part: Values) -> NDArray[Any]:
-    """All values of a part that may differ from zero, in one line."""
-    return part.data if is_sparse(part) else part.ravel()
-
-
-def with_stored(part: Values, values: NDArray[Any]) -> Values:
-    """A part with other values at the same places."""
-    return with_data(part, values) if is_sparse(part) else values.reshape(part.shape)
-
-
-def row_sums(part: Values) -> NDArray[np.float64]:
-    """Of shape (rows,)."""
-    return _sums(part, 1)
-
-
-def column_sums(part: Values) -> NDArray[np.float64]:
-    """Of shape (columns,)."""
-    return _sums(part, 0)
-
-
-def _sums(part: Values, axis: int) -> NDArray[np.float64]:
-    """In float64; SciPy would add float32 values of sparse tables as such, whatever dtype it is asked for."""
-    wide = with_stored(part, part.data.astype(np.float64, copy=False)) if is_sparse(part) else part
-    return np.asarray(wide.sum(axis=axis, dtype=np.float64)).ravel()
-
-
-def row_lengths(part: Values) -> NDArray[np.float64]:
-    """Euclidean lengths of the rows, of shape (rows,)."""
-    return np.sqrt(row_sums(with_stored(part, np.square(stored(part), dtype=np.float64))))
-
-
-def filled(part: Values) -> Values:
-    """1 where a part is not zero, else 0."""
-    return with_stored(part, (stored(part) != 0).astype(np.float64))
-
-
-def times_rows(part: Values, factors: NDArray[np.float64]) -> Values:
-    """Every row times its own number; `factors` is of shape (rows,)."""
-    if is_sparse(part):
-        return with_stored(part, part.data * np.repeat(factors, np.diff(part.indptr)))
-    return part * factors[:, None]
-
-
-def times_columns(part: Values, factors: NDArray[np.float64]) -> Values:
-    """Every column times its own number; `factors` is of shape (columns,)."""
-    if is_sparse(part):
-        return with_stored(part, part.data * factors[part.indices])
-    return part * factors
-
-
-def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
-    n, width = int(present.sum()), values.shape[1]
-    mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
-    squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
-    deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
-    return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
-
-
-def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
-    if not is_sparse(part):
-        return np.asarray(np.square(part - mean).sum(axis=0))
-    about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=len(mean))
-    return about + (part.shape[0] - np.bincount(part.indices, minlength=len(mean))) * np.square(mean)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a view is, and the numbers that say so, all over its present rows.
-
-    Attributes
+    Parameters
     ----------
-    name : one of `KINDS`
-    zeros : share of cells that are zero
-    whole : share of other cells that are whole numbers
-    least, largest : bounds of all cells
-    tail : largest value over the mean of the cells that are not zero; 0 where some value is negative
-    per_row : median number of cells of a row that are not zero
-    units : largest standard deviation of a column over the median of those that are not constant
+    words : the transform of words: "terms", or "weighted" where values are not whole numbers
     """
+    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words,
+             "links": "links"}  # fmt: skip
+    transform = fit_transform(values, present, names[how])
 
-    name: str
-    zeros: float
-    whole: float
-    least: float
-    largest: float
-    tail: float
-    per_row: float
-    units: float
+    def parts() -> Iterator[Values]:
+        return (transform.apply(part) for part in parts_of(values, present))
+
+    low = high = np.zeros(values.shape[1], np.float32)
+    if not present.any():
+        found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
+    else:
+        found = fit_components(parts, _rank(len(present)), centred=how not in SPARSE)
+        if how == "links":
+            squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
+            found = replace(found, axes=found.axes * (squares / max(float(squares.max()), 1e-300)))
+        low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
+    length = 0.0
+    if how in SPARSE:  # the median length of projected rows; 1 where none has any
+        lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
+        length = float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
+    mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
+    return transform, mean, axes, found.kept, length, low, high
 
 
-def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
-    """Look at the present rows of a view of shape (samples, columns).
+def _rank(n_samples: int) -> int:
+    """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
 
-    A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
-    with fewer than 500 other cells in the median row, and "links" are 99 % zeros and nearly all
-    others 1 (who cites whom); "counts" are whole numbers, the largest of which is
-    more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
-    100 for 10; all else are "intensities".
+    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
     """
-    cells = int(present.sum()) * values.shape[1]
-    looks = [_look(part) for part in parts_of(values, present)]
-    count, whole, total = np.sum([look.sums for look in looks], axis=0).tolist() if looks else (0, 0, 0)
-    ends = [end for look in looks for end in look.ends] + [0.0] * (count < cells or not cells)
-    facts = {
-        "zeros": 1 - count / cells if cells else 0.0,
-        "whole": whole / count if count else 0.0,
-        "least": min(ends),
-        "largest": max(ends),
-        "tail": max(ends) * count / total if total > 0 and min(ends) >= 0 else 0.0,
-        "per_row": float(np.median(np.concatenate([look.per_row for look in looks]))) if looks else 0.0,
-    }
-    return Kind(_name(**facts), **facts, units=_units(column_deviations(values, present)))
-
-
-def _units(deviations: NDArray[np.float64]) -> float:
-    varying = deviations[deviations > 0]
-    return float(varying.max() / np.median(varying)) if varying.size else 1.0
-
-
-class _Look(NamedTuple):
-    """Of cells that are not zero: their number, number of whole ones and sum; bounds; how many each row has."""
-
-    sums: tuple[int, int, float]
-    ends: list[float]
-    per_row: NDArray[np.float64]
-
-
-def _look(part: Values) -> _Look:
-    cells = stored(part)
-    cells = cells[cells != 0]
-    ends = [float(cells.min()), float(cells.max())] if cells.size else []
-    whole, total = int((cells == np.rint(cells)).sum()), float(cells.sum(dtype=np.float64))
-    return _Look((cells.size, whole, total), ends, row_sums(filled(part)))
-
-
-def _name(zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float) -> str:
-    if least < 0 or largest == 0:
-        return "measurements"
-    if zeros >= _SPARSE and per_row < _LONGEST_TEXT:
-        return "links" if zeros >= _SPARSER and whole == 1 and largest <= _NEARLY_ONE * tail else "words"
-    if whole == 1 and largest == 1:
-        return "binary"
-    if whole == 1:
-        bound = _LONG_TAIL_OF_ZEROS if zeros > _MANY_ZEROS else _LONG_TAIL
-        return "counts" if tail > bound else "intensities"
-    return "counts" if tail > _LONG_TAIL_OF_FRACTIONS else "intensities"
+    return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, MOST))

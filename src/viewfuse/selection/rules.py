@@ -13,6 +13,8 @@ score of the clusters (`viewfuse.selection.scores`).
 chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, or the data
 hold together no better than a Gaussian, it is never "high". All else are reasons: each names one thing and what to do
 about it, and none changes the level.
+
+**Outliers** are training samples that lie far from all others in a view that they have.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, isnan, log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,9 +30,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic, logit
-from viewfuse.selection.decisions import ClusterNumber, Trust
+from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.scores import (
     AGREEMENT_DEPTH,
@@ -50,6 +52,11 @@ _SCALING_MARGIN = 0.04
 """By which the score of the clusters under a scaling must be higher than under those before it."""
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
+AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
+"""Of outliers. On 15 real sets and four made ones without outliers 7 of 19,757 samples are marked."""
+_NEAREST = 1e-3
+"""Of the median distance: no logarithm is taken of less."""
+_ROWS = 8_192
 STABLE = 0.8
 """Agreement of trainings from which on they found the same."""
 
@@ -315,3 +322,67 @@ def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str) -> dic
     drawn = [adjusted_mutual_info_score(draws.permutation(codes), labels) for _ in range(_DRAWS)]
     p = (1 + sum(one >= found for one in drawn)) / (1 + _DRAWS)
     return {"name": "batch", "column": column, "information": found, "p": p} if p <= _BATCH else None
+
+
+class Fences(NamedTuple):
+    """What sets outliers apart among samples, of shape (views,).
+
+    Attributes
+    ----------
+    usual : the median distance to the fifth neighbour
+    beyond : the distance beyond which outliers lie
+    """
+
+    usual: NDArray[np.float64]
+    beyond: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, stored: Samples) -> Fences:
+        """Measure the training samples."""
+        known = [_usual_and_fence(own[~np.isnan(own)]) for own in neighbor_distances(stored, stored, AMONG).T]
+        return cls(*np.array(known).reshape(-1, 2).T)
+
+    def outlying(self, samples: Samples, stored: Samples) -> NDArray[np.float64]:
+        """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
+
+        0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile
+        plus four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
+        Training samples that lie far from most others, but in a group of six, are a cluster.
+        """
+        far = neighbor_distances(samples, stored, AMONG)
+        with np.errstate(invalid="ignore"):
+            return np.where(far > self.beyond, far / np.where(self.usual > 0, self.usual, 1.0), 0.0)
+
+
+def outliers(stored: Samples, names: Sequence[str], ids: NDArray[Any]) -> Outliers:
+    """Which training samples lie far from all others in a view that they have, and how far."""
+    times = Fences.of(stored).outlying(stored, stored)
+    columns = zip(names, times.T, strict=True)
+    by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
+    return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))
+
+
+def _usual_and_fence(far: NDArray[np.float64]) -> tuple[float, float]:
+    """The median of distances, and that beyond which samples are outliers: none where half of them are 0."""
+    usual = float(np.median(far)) if len(far) else 0.0
+    if usual <= 0:
+        return usual, np.inf
+    low, high = np.percentile(np.log(np.maximum(far / usual, _NEAREST)), [25, 75])
+    return usual, usual * max(_TIMES, float(np.exp(high + _FENCE * (high - low))))
+
+
+def neighbor_distances(samples: Samples, stored: Samples, place: int = 1) -> NDArray[np.float64]:
+    """Per view the distance to a neighbour, the first, second, ...; to the last one where there are fewer.
+
+    Of shape (samples, views); NaN where a view is missing, or has no neighbours.
+    """
+    parts = torch.split(torch.arange(len(samples), device=samples.present.device), _ROWS)
+    found = [[_to_neighbor(samples, stored, rows, v, place) for v in range(len(stored.values))] for rows in parts]
+    return torch.cat([torch.stack(part, dim=1) for part in found]).cpu().numpy()
+
+
+def _to_neighbor(samples: Samples, stored: Samples, rows: Tensor, view: int, place: int) -> Tensor:
+    ids = samples.neighbor_ids[rows, view, :place]
+    last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
+    far = (samples.values[view][rows].double() - stored.values[view][last.clamp(min=0)]).square().sum(dim=1).sqrt()
+    return torch.where(last == NO_NEIGHBOR, torch.nan, far)

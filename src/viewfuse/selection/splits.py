@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 from torch import Tensor
 
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.tree import DEPTH, Tree, edges, joined_groups, nearest, neighbor_graph, small_clusters
 
@@ -77,8 +77,8 @@ class Look:
         for v, view in enumerate(self.values):
             rows = self.present[:, v].nonzero().squeeze(1)
             if len(rows) > 1:
-                found = rows[nearest(view[rows])]
-                ids[rows, v, : found.shape[1]] = found
+                found = nearest(view[rows])
+                ids[rows, v, : found.shape[1]] = torch.where(found == NO_NEIGHBOR, NO_NEIGHBOR, rows[found])
         return ids
 
     def drawn(self, generator: torch.Generator) -> Look:
@@ -272,9 +272,9 @@ def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
     """
     gaps: list[list[float]] = [[] for _ in look.values]
     for v, view in enumerate(look.values):
-        rows = look.present[:, v].nonzero().squeeze(1)
+        rows = (ids[:, v] != NO_NEIGHBOR).all(dim=1).nonzero().squeeze(1)
         near = ids[rows, v]
-        if len(rows) <= DEPTH:
+        if not len(rows):
             continue
         far = (view[rows, None] - view[near]).double().square().sum(dim=2).sqrt().mean(dim=1).cpu().numpy()
         far = np.log(np.maximum(far, 1e-3 * max(float(np.median(far)), 1e-9)))

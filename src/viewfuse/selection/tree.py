@@ -33,8 +33,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.kmeans import drawn_centers, filled_kmeans, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
@@ -140,9 +139,15 @@ def small_clusters(points: Tensor, seed: int) -> NDArray[np.int64]:
 
 
 def nearest(points: Tensor, depth: int = DEPTH) -> Tensor:
-    """The nearest others of each point, int64 tensor of shape (points, depth or all others)."""
-    far = squared_distances(points, points).fill_diagonal_(torch.inf)
-    return far.topk(min(depth, len(points) - 1), dim=1, largest=False).indices
+    """The nearest others of each point, int64 tensor of shape (points, depth or all others).
+
+    Copies of a point are not among them, and NO_NEIGHBOR stands where no others are left: copies lie in the same group,
+    whatever it is. Texts of a few words, each of which is there three times, would fall into as many clear clusters.
+    """
+    copies = torch.unique(points, dim=0, return_inverse=True)[1]
+    far = squared_distances(points, points).masked_fill_(copies[:, None] == copies, torch.inf)
+    found = far.topk(min(depth, len(points) - 1), dim=1, largest=False)
+    return torch.where(found.values.isfinite(), found.indices, NO_NEIGHBOR)
 
 
 def neighbor_graph(embedded: Tensor, neighbor_ids: Tensor) -> csr_array:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import is_anndata, is_mudata
 from viewfuse.data.categories import categories_in, category_of
+from viewfuse.data.given import dense_rows, is_anndata, is_mudata, is_sparse
 from viewfuse.data.known.hints import labels_of
-from viewfuse.data.tables import dense_rows, is_sparse
 from viewfuse.data.views import Views, with_columns
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting

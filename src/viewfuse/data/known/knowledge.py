@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, nan
 from typing import Any
 
@@ -127,6 +127,7 @@ class Guidance:
     together : boolean tensor of shape (pairs,): whether those of a pair belong together, else apart
     weights : float32 tensor of shape (samples,): how much each counts
     views : how much each view counts
+    followed : the classes that are followed, else -1
     """
 
     classes: Tensor | None = None
@@ -135,6 +136,7 @@ class Guidance:
     together: Tensor | None = None
     weights: Tensor | None = None
     views: tuple[float, ...] | None = None
+    followed: Tensor | None = field(init=False, default=None)
 
     @classmethod
     def of(cls, known: Knowledge, device: torch.device) -> Guidance:
@@ -146,12 +148,10 @@ class Guidance:
         rows, together = (torch.from_numpy(one).to(device) for one in (known.pairs.rows, known.pairs.together))
         return cls(classes, None, rows, together, weights, known.views)
 
-    @property
-    def followed(self) -> Tensor | None:
-        """The classes that are followed, else -1."""
-        if self.classes is None or self.doubted is None:
-            return self.classes
-        return self.classes.masked_fill(self.doubted, UNKNOWN)
+    def __post_init__(self) -> None:
+        classes, doubted = self.classes, self.doubted
+        followed = classes if classes is None or doubted is None else classes.masked_fill(doubted, UNKNOWN)
+        object.__setattr__(self, "followed", followed)
 
     def kept(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether a partition, of shape (samples,), agrees with each class that is followed, then with each pair."""

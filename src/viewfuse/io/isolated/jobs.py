@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.tables import is_sparse
+from viewfuse.data.given import is_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.safety import OnDisk, most_bytes
 from viewfuse.io.source import Contents, FileView, ending_of

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from viewfuse.data.annotated import Use
+from viewfuse.data.alignment import Use
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError

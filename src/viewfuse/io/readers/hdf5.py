@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.annotated import Use, frame_cells, place_of
-from viewfuse.data.digits import as_array, is_number, objects_as_numbers
+from viewfuse.data.alignment import Use, frame_cells, place_of
+from viewfuse.data.digits import is_number, objects_as_numbers
 from viewfuse.data.sparse_tables import check_sparse
+from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Allowance, bytes_of
 from viewfuse.io.source import Contents, FileView

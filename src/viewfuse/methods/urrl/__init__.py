@@ -1,1 +1,1 @@
-"""URRL-IMVC (KDD '24): configuration, network, losses, augmentation, training and the estimator `URRL`."""
+"""URRL-IMVC (KDD '24): configuration, network, what a step learns from, training and the estimator `URRL`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -19,8 +20,8 @@ from viewfuse.data.filling import FILLS
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
-from viewfuse.engine.callbacks import Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import Progress
 from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import warn_of_empty_clusters
@@ -44,7 +45,7 @@ from viewfuse.methods.urrl.config import (
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.validation import validated
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.reduction.frontend import check_reduction
 from viewfuse.selection.cluster_number import RANGE
 from viewfuse.selection.messages import records
@@ -218,13 +219,17 @@ class URRL(Updatable, MultiViewClusterer):
         views = self._checked_views(X, y, batch)
         given = (y, must_link, cannot_link, sample_weight, view_weights)
         known = NOTHING if all(one is None for one in given) else Knowledge.of(views.ids, *given, views.names)
-        known.check_numbers(like)
-        asked = not self._chooses()
-        config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
+        if known is not NOTHING:
+            known.check_numbers(like)
+            asked = not self._chooses()
+            config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
         former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
-        with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
+        with (
+            Progress(shown=bool(self.verbose)) as progress,
+            checkpoint.interruptible() if checkpoint else nullcontext(),
+        ):
             if self._chooses():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
@@ -300,7 +305,7 @@ class URRL(Updatable, MultiViewClusterer):
         return records(number)[number.name]
 
     def _chosen(
-        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint = NO_CHECKPOINT,
+        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint | None = None,
         known: Knowledge = NOTHING,
     ) -> Choice:  # fmt: skip
         config = replace(self._config(), n_clusters=1)
@@ -312,10 +317,10 @@ class URRL(Updatable, MultiViewClusterer):
         threads = threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
         return {"fill": self.fill, "reduction": self.reduction, "threads": threads}
 
-    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint:
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint | None:
         """Where this fit is kept; the same for a call with the same data and settings."""
         if self.checkpoint is None:
-            return NO_CHECKPOINT
+            return None
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         own = {**asdict(self._config()), **own}
         facts = fit_facts(views, {**own, "random_state": seeds, **known.facts()}, device)

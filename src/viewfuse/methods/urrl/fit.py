@@ -17,12 +17,10 @@ from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
-from viewfuse.engine.callbacks import SILENT, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.training import History, TrainState
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import SILENT, History, Progress, TrainState
 from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
-from viewfuse.fitted.novelty import Surroundings
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import what_became
 from viewfuse.methods.urrl.method import URRLMethod
@@ -51,6 +49,7 @@ from viewfuse.selection.rules import (
     on_sizes,
     on_structure,
     on_views,
+    outliers,
     with_reasons,
 )
 from viewfuse.selection.scores import (
@@ -105,7 +104,7 @@ def fit_models(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Fitted]:
     """Fill, reduce, scale, search, train and choose: one model per set of samples.
 
@@ -125,7 +124,8 @@ def fit_models(
     n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
     threads : of each training on a CPU; None leaves all
     """
-    known.check(config.n_clusters)
+    if known is not NOTHING:
+        known.check(config.n_clusters)
     for one in sets:
         check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
     check_choice("scaling", scaling, ("auto", *KINDS))
@@ -243,8 +243,7 @@ class _Chosen(NamedTuple):
         others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
         model = calibrated(trial.model(), embedding, _placed(trial, embedding), others)
         soft = model.assign(model.stored, embedding)
-        around = Surroundings.of(model.stored, model.unseen)  # not the model's own, which would be kept with it
-        outliers = around.outliers(model.names, trial.prepared.source.reduced.ids)
+        far = outliers(model.stored, model.names, trial.prepared.source.reduced.ids)
         whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
         facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
         decisions = records(
@@ -254,8 +253,8 @@ class _Chosen(NamedTuple):
             joint_stage_decision(run),
             clusters,
             mean_confidence(soft, model.calibration),
-            *([outliers] if outliers.chosen else []),
-            *([] if model.calibration is None else [trust_of(model, soft, outliers.chosen, trial.reference)]),
+            *([far] if far.chosen else []),
+            *([] if model.calibration is None else [trust_of(model, soft, far.chosen, trial.reference)]),
         )
         return Fitted(
             model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions, run.known

@@ -5,7 +5,7 @@ The cluster with the number of a class is that of the class. Clusters beyond the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Any
 
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from viewfuse.data.known.hints import UNKNOWN, Hints
 from viewfuse.data.known.knowledge import Guidance, Knowledge
-from viewfuse.neighbors.samples import Samples
-from viewfuse.neighbors.search import NO_NEIGHBOR
+from viewfuse.engine.training import Training
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
@@ -35,6 +35,29 @@ _CLEARLY = 1.5
 _MOST_DOUBTFUL = 0.4
 """Of the hints: with one wrong in five, 23 to 29 % were doubtful where clusters are nearly the classes (Handwritten and
 BDGP, 600 samples), and 45 % or more, wrong or right, where they are not (Scene15, LandUse-21, 800 samples)."""
+_PAIRS_PER_STEP = 16
+"""Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
+
+
+def pair_loss_of(training: Training) -> Callable[[], Tensor]:
+    """From nothing to the loss of pairs that are drawn anew for each step; all runs share their pairs.
+
+    A batch of the step would seldom hold both samples of a pair.
+    """
+    method, known = training.runs[0].method, training.runs[0].known
+    assert known.pairs is not None
+    assert known.together is not None
+    all_pairs, together, count = known.pairs, known.together, min(_PAIRS_PER_STEP, len(known.pairs))
+    per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
+
+    def loss() -> Tensor:
+        drawn = (training.random.uniform(count) * len(all_pairs)).long().clamp(max=len(all_pairs) - 1)
+        rows = all_pairs[drawn].mT.flatten(1)
+        draws = torch.unflatten(training.random.uniform(rows.shape[1] * per_sample), 1, (rows.shape[1], -1))
+        batch = method.prepare(training.pooled, rows + training.first_rows, view_dropout, draws)
+        return method.pair_loss(training.network, batch, together[drawn])
+
+    return loss
 
 
 def known_centers(

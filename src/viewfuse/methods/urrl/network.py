@@ -1,8 +1,12 @@
-"""The network: neighbour encoder per view, view encoder, decoder per view, cluster centres."""
+"""The network: neighbour encoder per view, view encoder, decoder per view, cluster centres; and what training costs.
+
+Costs are parameters, memory and steps, counted from the shapes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,9 +15,25 @@ from torch import Generator, Tensor, nn
 from torch.nn import Parameter, functional
 
 from viewfuse.errors import SettingError
-from viewfuse.methods.urrl.augment import Batch
 from viewfuse.methods.urrl.config import ORDINALS, Config
 from viewfuse.nn.layers import LayerNorm, Linear, PReLU, linear, map_views, start_weights, times
+from viewfuse.selection.scores import AGREEMENT_DEPTH
+
+
+class Batch(NamedTuple):
+    """Input of the network.
+
+    Attributes
+    ----------
+    tokens : per view a tensor of shape (batch, list length, columns); zero where padded (x-bar)
+    valid : boolean tensor of shape (batch, views, list length) (m-bar)
+    available : boolean tensor of shape (batch, views): views that are the sample's own (m)
+    """
+
+    tokens: Sequence[Tensor]
+    valid: Tensor
+    available: Tensor
+
 
 _HIDDEN = -1e30
 """Stands for minus infinity: it hides a key as well, and a row in which every key is hidden stays finite."""
@@ -102,6 +122,8 @@ class TransformerBlock(nn.Module):
 
     def _mix_one_head(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
         """Applies the matrices of keys and values to the queries and the mixtures, of which there are fewer.
+
+        With the gradients that takes 1.2 times less than `_mix_heads` on a CPU (lists of four, one output).
 
         q (K x) = (q K) x, and a sum of (V x) is V times the sum. The bias of the keys adds the same to every score of a
         query, so it changes nothing.
@@ -200,7 +222,7 @@ class NeighborEncoder(nn.Module):
     def __init__(self, width: int, config: Config) -> None:
         super().__init__()
         length = config.list_length
-        self.out_width = width + length if config.distance_code else width
+        self.out_width = coded_width(width, config)
         self.block = TransformerBlock(self.out_width, 1, config.feedforward_ratio * self.out_width)
         self.output = OutputChoice(config.neighbor_output, length, self.out_width)
 
@@ -214,8 +236,8 @@ class ViewEncoder(nn.Module):
 
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
-        hidden, out = config.hidden_width, config.embedding_width
-        self.embed = nn.ModuleList(fully_connected([width, hidden, hidden, out]) for width in widths)
+        out = config.embedding_width
+        self.embed = nn.ModuleList(fully_connected(embed_widths(width, config)) for width in widths)
         self.block = TransformerBlock(out, config.n_heads, config.feedforward_ratio * out)
         self.output = OutputChoice(config.view_output, len(widths), out)
 
@@ -237,12 +259,11 @@ class Network(nn.Module):
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
         self.config = config
-        hidden, size = config.hidden_width, config.embedding_width
         encoders = [NeighborEncoder(width, config) for width in widths]
         self.neighbor_encoders = nn.ModuleList(encoders)
         self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], config)
-        self.decoders = nn.ModuleList(fully_connected([size, hidden, hidden, hidden, width]) for width in widths)
-        self.centers = Parameter(torch.zeros(config.n_clusters, size))
+        self.decoders = nn.ModuleList(fully_connected(decode_widths(width, config)) for width in widths)
+        self.centers = Parameter(torch.zeros(config.n_clusters, config.embedding_width))
 
     def forward(self, given: Input) -> Tensor:
         """Z = f(x-bar, m-bar): embeddings of shape (batch, embedding)."""
@@ -282,7 +303,7 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
 def build_network(widths: Sequence[int], config: Config, generator: Generator) -> Network:
     """A network on the CPU, its weights drawn from `generator` alone."""
     with torch.device("cpu"):
-        network = _float32_network(widths, config)
+        network = Network(widths, config).float()  # whatever the global kind of numbers is
     start_weights(network, generator)
     network.centers.data.zero_()  # until they are placed in the embedding
     return network
@@ -291,10 +312,95 @@ def build_network(widths: Sequence[int], config: Config, generator: Generator) -
 def empty_network(widths: Sequence[int], config: Config) -> Network:
     """A network without memory for its weights, which draws nothing from the global generator."""
     with torch.device("meta"):
-        return _float32_network(widths, config)
+        return Network(widths, config).float()
 
 
-def _float32_network(widths: Sequence[int], config: Config) -> Network:
-    """A network whose weights are not drawn yet, whatever the global kind of numbers is."""
-    network = Network(widths, config)
-    return network if torch.get_default_dtype() == torch.float32 else network.to(torch.float32)
+_PASSES = 3
+"""Forward, and backward for the inputs and for the weights: three products of the same size."""
+_OPERATIONS_PER_SECOND = 1e11
+"""Of the search for neighbours, roughly: a processor of two cores, set by hand."""
+_EVALUATIONS = 10
+"""Passes over all samples besides the steps: after each stage, and while the joint stage is watched."""
+_EXACT_ROWS = 30_000
+"""Rows up to which a sample is compared with all others."""
+_PER_PARAMETER = 16
+"""Bytes of a weight, its gradient and its two moments."""
+_PER_DISTANCE, _DISTANCES_AT_A_TIME = 24, 4_000_000
+"""Of the search for neighbours, which is over before training begins: three float64 numbers of each pair."""
+_LIBRARIES, _PER_SAMPLE, _SAMPLES_AT_A_TIME = 64 * 2**20, 6_000, 65_536
+"""Of libraries that are loaded during the first fit; and of samples while clusters are found and compared, a part at a
+time: freed, but in pieces too small to be used again. Measured on eleven shapes (tests/test_memory_limits.py)."""
+_COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
+"""Neighbour lists as they are, with noise and coded, and their draws; outputs of layers with their gradients."""
+
+
+def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int, step: float) -> float:
+    """Seconds that a fit takes at most on a CPU, roughly.
+
+    Parameters
+    ----------
+    widths : columns per view, after reduction
+    n_scalings : how many scalings are tried; 1 where the user names one
+    step : seconds of a step, as they were measured
+    """
+    config, size = config.sized(n_samples), min(n_samples, config.batch_size)
+    steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
+    search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
+    return (steps + passes) * step + search
+
+
+def n_steps(n_samples: int, config: Config, n_scalings: int = 3) -> int:
+    """Steps of all trainings of a fit that is not ended early."""
+    trial, (first, second) = config.trial_epochs(n_samples), config.epochs(n_samples)
+    per_epoch = max(1, n_samples // config.batch_size)
+    return per_epoch * (n_scalings * trial + first - trial + second)
+
+
+def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:
+    """Bytes that a fit takes, besides the data as they were given; on a CPU within a factor of about two.
+
+    Parameters
+    ----------
+    widths : columns per view, after reduction
+    n_waiting : trainings that wait for their turn: their samples and weights are held
+    """
+    config = config.sized(n_samples)
+    depth, parameters = max(config.search_depth, AGREEMENT_DEPTH), n_parameters(widths, config)
+    per_sample = 4 * sum(widths) + len(widths) * (8 * depth + 1) + 4 * config.embedding_width
+    held = n_samples * per_sample * (1 + n_waiting) + 4 * parameters * n_waiting
+    own = replace(config, batch_size=min(config.batch_size, n_samples))
+    inputs = 2 * own.batch_size * own.list_length * sum(widths)
+    step = 4 * (_COPIES_OF_INPUTS * inputs + _COPIES_OF_OUTPUTS * layer_outputs(widths, own))
+    training = _PER_PARAMETER * parameters + step
+    passing = _LIBRARIES + _PER_SAMPLE * min(n_samples, _SAMPLES_AT_A_TIME)
+    return held + passing + max(training, _PER_DISTANCE * min(n_samples**2, _DISTANCES_AT_A_TIME))
+
+
+def n_parameters(widths: Sequence[int], config: Config) -> int:
+    """Numbers that are learned, all of them: those of a network without memory for its weights."""
+    return sum(weight.numel() for weight in empty_network(widths, config).parameters())
+
+
+def coded_width(width: int, config: Config) -> int:
+    """Columns of a view with its distance code, where it has one."""
+    return width + config.list_length if config.distance_code else width
+
+
+def layer_outputs(widths: Sequence[int], config: Config) -> int:
+    """Numbers that the layers hand on in one forward pass over both branches."""
+    coded = [coded_width(width, config) for width in widths]
+    per_token = 5 + config.feedforward_ratio  # query, key, mixture, merged, output, and inside the feed-forward part
+    outputs = per_token * (sum(coded) + len(widths) * config.embedding_width)
+    outputs += sum(sum(embed_widths(width, config)[1:]) for width in coded)
+    decoded = sum(sum(decode_widths(width, config)[1:]) for width in widths)
+    return 2 * config.batch_size * outputs + config.batch_size * decoded
+
+
+def embed_widths(width: int, config: Config) -> list[int]:
+    """Widths of the layers that map a view to a token of the view encoder."""
+    return [width, config.hidden_width, config.hidden_width, config.embedding_width]
+
+
+def decode_widths(width: int, config: Config) -> list[int]:
+    """Widths of the layers that map an embedding to a view."""
+    return [config.embedding_width, *[config.hidden_width] * 3, width]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -12,20 +13,143 @@ import torch
 from torch import Tensor
 
 from viewfuse.data.known.knowledge import UNGUIDED, Guidance
-from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
-from viewfuse.engine.callbacks import SILENT, EarlyStopping, Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
-from viewfuse.engine.training import Stage, Training, TrainState, check_diverged
-from viewfuse.methods.urrl.augment import dropout_of
+from viewfuse.engine.batches import Placing, clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.hints import known_centers
-from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, known_of, pair_loss_of
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
+from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
+from viewfuse.methods.urrl.network import build_network
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers
 from viewfuse.selection.rules import clustering_weight
+from viewfuse.selection.scores import merits, size_entropy
 from viewfuse.utils.jobs import limited, run_jobs, threads_for
+
+_FALL = 0.05
+
+
+_TIE = 0.003
+
+
+_LESS_PURE = 0.05
+
+
+_MERGED = 0.01
+
+
+_PATIENCE = 3
+
+
+_STILL = 0.0075
+
+
+class EarlyStopping:
+    """Looks after the joint stage of one network.
+
+    Kept is the last state whose neighbour agreement is the best one, or less by `_TIE` at most: among equals the longer
+    training is the better one. A state whose score (`viewfuse.selection.scores`), in which every cluster counts the
+    same, is lower than before the stage by `_LESS_PURE` is not kept; nor is one whose score is lower at all while
+    clusters were merged (the entropy of sizes is lower by `_MERGED`): merging alone raises the agreement. The stage is
+    ended where losses are no longer finite, where clusters are emptied, where the agreement is lower than its best by
+    `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share of the samples
+    below `_STILL` has changed its cluster since the last evaluation.
+
+    Parameters
+    ----------
+    neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
+    settles : whether it ends where it brings nothing more
+    views : what each view counts, see `view_weights`
+
+    Attributes
+    ----------
+    weights : of the network that is kept so far
+    labels : the clusters that were judged last, of shape (samples,)
+    """
+
+    def __init__(
+        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
+        views: Sequence[float] | None = None,
+    ) -> None:  # fmt: skip
+        self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
+        # Without neighbours, or with one cluster, all clusters are equally good, and the last ones are kept.
+        self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
+        self._patience: float = _PATIENCE if settles else inf
+        self._still = _STILL if settles and self._tells else 0.0
+        self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
+        self._views = views
+        self.weights: dict[str, Tensor] = {}
+        self.labels: Tensor | None = None
+
+    def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
+        """Score the clusters, and keep the network if they are as good as ever.
+
+        Parameters
+        ----------
+        epoch : how many there were
+        embedding : of the training samples, of shape (samples, embedding)
+        diverged : which loss was not finite; empty if all were
+        """
+        if self._stage.stopped:
+            return
+        self._stage.ended = diverged or broken_embedding(embedding, epoch)
+        if not self._stage.ended:
+            self.judge(epoch, clusters(self._method, self._network, embedding))
+
+    def judge(self, epoch: int, labels: Tensor) -> None:
+        """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
+        found = int((labels.bincount() > 0).sum())
+        merit = merits([labels], self._neighbor_ids, self._method.n_clusters, self._views)[0]
+        score = self._stage.seen[epoch] = merit.agreement
+        self._stage.score[epoch] = merit.score
+        self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
+        if found < self._n_clusters:
+            self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
+        elif score < self._best - _FALL:
+            self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
+        else:
+            self._compare(epoch, score)
+        self._n_clusters = max(self._n_clusters, found)
+        moved = 1.0 if self.labels is None else float((labels != self.labels).double().mean())
+        self._stage.settled |= not self._stage.ended and moved < self._still
+        self.labels = labels
+
+    def _compare(self, epoch: int, score: float) -> None:
+        lost = self._lost(epoch)
+        better = score > self._best or not self._tells
+        if not lost and (better or score >= self._best - _TIE):
+            self._stage.kept = epoch
+            self.weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
+        if better and not lost:
+            self._best = score
+        if not lost and (score >= self._mark + _TIE or not self._tells):
+            self._mark, self._waited = score, 0
+        else:
+            self._waited += 1
+        self._stage.settled = self._waited >= self._patience
+
+    def _lost(self, epoch: int) -> bool:
+        """Whether clusters are much less pure than before the stage, or less pure and merged."""
+        stage = self._stage
+        purer, more_even = (seen[epoch] - next(iter(seen.values())) for seen in (stage.score, stage.size_entropy))
+        return purer < -_LESS_PURE or (purer < 0 and more_even < -_MERGED)
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """What it has to remember besides weights, labels and what is in the stage."""
+        return {"best": self._best, "mark": self._mark, "n_clusters": self._n_clusters, "waited": self._waited}
+
+    def recall(self, counters: Mapping[str, float], weights: dict[str, Tensor], labels: Tensor | None = None) -> None:
+        """Continue from what another one remembered."""
+        self._best, self._mark, self.weights, self.labels = counters["best"], counters["mark"], weights, labels
+        self._n_clusters, self._waited = int(counters["n_clusters"]), int(counters["waited"])
+
+    def restore_best(self) -> None:
+        """Give the network the weights that were kept."""
+        self._network.load_state_dict(self.weights)
+
 
 _EVALUATIONS = 8
 """How often a joint stage is evaluated."""
@@ -39,7 +163,7 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     """A network with the weights that its seed gives, for the samples and what is known of them, on their device."""
     config = config.sized(len(stored))
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
-    network = method.build(widths, generator_for_start(seed)).to(stored.present.device)
+    network = build_network(widths, config, generator_for_start(seed)).to(stored.present.device)
     numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
     run = TrainState(network, stored, seed, method, numbers, known=known)
     run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
@@ -53,7 +177,7 @@ def pretrain(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
     """The first stage up to an epoch, and the start of the cluster centres.
 
@@ -72,7 +196,7 @@ def pretrain(
 
 
 def _pretrained(
-    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint
+    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint | None
 ) -> Sequence[TrainState]:
     training = Training(group)
     training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
@@ -89,7 +213,7 @@ def train_jointly(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NO_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
     """The second stage of trainings that have had the first, with equal configurations; see `pretrain`.
 
@@ -101,7 +225,9 @@ def train_jointly(
     _train(_trained_jointly, [(group, progress, checkpoint) for group in groups], n_jobs, threads)
 
 
-def _trained_jointly(group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint) -> Sequence[TrainState]:
+def _trained_jointly(
+    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
+) -> Sequence[TrainState]:
     training, watches = Training(group), _watches(group)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
@@ -140,23 +266,15 @@ def _counted(work: Callable[..., Sequence[TrainState]], *job: Any) -> tuple[int,
 
 def pretraining_stage(training: Training, epochs: int) -> Stage:
     """Reconstruction and robustness; the centres are not trained."""
-    config, network = _config(training.runs[0]), training.network
+    config, network = training.runs[0].method.config, training.network
     weights = [one for one in network.parameters() if one is not network.centers]
-    return Stage(
-        "pre-training",
-        epochs,
-        config.batch_size,
-        config.rate,
-        loss_of(training, joint=False),
-        last="drop short",
-        weight_decay=config.weight_decay,
-        weights=weights,
-    )
+    steps = epochs, config.batch_size, config.rate, loss_of(training, joint=False)
+    return Stage("pre-training", *steps, last="drop short", weight_decay=config.weight_decay, weights=weights)
 
 
 def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping] = ()) -> Stage:
     """All three losses; the clusters are evaluated several times where the stage is watched."""
-    config, first = _config(training.runs[0]), training.runs[0].n_epochs
+    config, first = training.runs[0].method.config, training.runs[0].n_epochs
     due = {first + round(epochs * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
 
     def evaluate(epoch: int) -> None:
@@ -165,24 +283,17 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
             for watch, run, embedding in zip(watches, training.runs, embed_all(training), strict=True):
                 watch.evaluate(epoch, embedding, run.diverged)
 
-    return Stage(
-        "joint",
-        epochs,
-        config.batch_size,
-        config.rate * config.joint_factor(len(training.runs[0].stored)),
-        loss_of(training, joint=True),
-        last="drop short",
-        weight_decay=config.weight_decay,
-        after_epoch=evaluate,
-        watches=watches,
-    )
+    rate = config.rate * config.joint_factor(len(training.runs[0].stored))
+    steps, kept = (epochs, config.batch_size, rate, loss_of(training, joint=True)), config.weight_decay
+    return Stage("joint", *steps, last="drop short", weight_decay=kept, after_epoch=evaluate, watches=watches)
 
 
 def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
     """From a batch of rows to the terms of the loss and their weighted sum."""
     method, stored, first = training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
-    (classes, weights), pair_loss = known_of(training), pair_loss_of(training) if joint else None
+    classes, weights = (_of_all(training, name) for name in ("followed", "weights"))
+    pair_loss = pair_loss_of(training) if joint and training.runs[0].known.pairs is not None else None
     names = (*TERMS, *([HINTS] if joint and classes is not None else []), *([PAIRS] if pair_loss else []))
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
@@ -198,6 +309,12 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
         return {**dict(zip(names, terms, strict=True)), "total": method.total(terms, weight)}
 
     return loss
+
+
+def _of_all(training: Training, name: str) -> Tensor | None:
+    """What guides the samples of each network, of shape (replicates, samples); None where nothing does."""
+    known = [getattr(run.known, name) for run in training.runs]
+    return torch.stack(known) if all(own is not None for own in known) else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
@@ -257,17 +374,13 @@ def broken_embedding(embedding: Tensor, epoch: int) -> str:
 
 def planned_epochs(run: TrainState) -> tuple[int, int]:
     """Of the two stages."""
-    return _config(run).epochs(len(run.stored))
-
-
-def _config(run: TrainState) -> Config:
-    config: Config = run.method.config
-    return config
+    epochs: tuple[int, int] = run.method.config.epochs(len(run.stored))
+    return epochs
 
 
 def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     """Weigh the clustering loss and place the centres, given the embeddings of shape (samples, embedding)."""
-    losses, config = run.history["reconstruction"], _config(run)
+    losses, config = run.history["reconstruction"], run.method.config
     chosen = clustering_weight(float(losses[-1]) if losses else None)
     asked = config.clustering_weight
     run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
@@ -287,7 +400,7 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
 
 def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
     """One for each training, which has judged the clusters at the start; none where the user set the epochs."""
-    config = _config(runs[0])
+    config = runs[0].method.config
     if not config.watched:
         return []
     watches = []

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
@@ -20,9 +20,9 @@ from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.cost import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.training import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
@@ -56,10 +56,10 @@ class Trial:
 
     def model(self) -> Model:
         """The network with all that new samples need."""
-        source, scaler, stored, index = self.prepared
+        source, scaler, stored = self.prepared
         method = self.run.method
         assert isinstance(method, URRLMethod)
-        return source.model(method, scaler, stored, index, self.run.network)
+        return source.model(method, scaler, stored, self.run.network)
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
@@ -198,7 +198,7 @@ class Search:
     def _trials(self, scaler: Scaler) -> list[Trial]:
         depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
         prepared = prepare(self.source, scaler.weighed(self.known.views), depth, self.device)
-        known = Guidance.of(self.known, self.device)
+        known = UNGUIDED if self.known is NOTHING else Guidance.of(self.known, self.device)
         others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights, known.views)
         if self.known.hints is not None:
             others = {name: class_numbers(own, self.known.hints.codes, k)[own] for name, own in others.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from torch import Tensor
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
-from viewfuse.engine.callbacks import Progress
-from viewfuse.engine.checkpoint import NO_CHECKPOINT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.training import Progress
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
@@ -68,7 +69,7 @@ def repeated_labels(
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
         part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
         kept = _checkpoint(checkpoint, number, part, config, seeds, device)
-        with kept.interruptible():
+        with kept.interruptible() if kept else nullcontext():
             own = known.take(rows, n)
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, known=own, **ways)
         found.append(_placed(fitted.model, source))
@@ -77,9 +78,9 @@ def repeated_labels(
 
 def _checkpoint(
     folder: Path | None, number: int, part: Source, config: Config, seeds: Sequence[int], device: torch.device
-) -> Checkpoint:
+) -> Checkpoint | None:
     if folder is None:
-        return NO_CHECKPOINT
+        return None
     facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
     return Checkpoint(folder / f"refit-{number}", facts)
 

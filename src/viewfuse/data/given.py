@@ -1,0 +1,216 @@
+"""What data were given as: one table or several, dense, sparse or annotated, with ids or without; and rows of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viewfuse.data.sparse_tables import canonical, with_data
+from viewfuse.errors import DataError
+
+_CELLS_AT_A_TIME = 8_000_000
+"""As float64 64 MB."""
+_ROUNDING = 1e-7
+"""Of the mean: what float32 cannot tell from none."""
+Values: TypeAlias = Any
+"""A dense array or a scipy.sparse matrix of shape (samples, columns)."""
+
+
+def is_sparse(array: Any) -> TypeGuard[csr_array]:
+    """Whether an array is a sparse one of SciPy, of any format."""
+    return hasattr(type(array), "tocsr")
+
+
+def is_sparse_frame(view: Any) -> bool:
+    """Whether a pandas frame has sparse columns of numbers only, in which what is not stored is zero."""
+    if not hasattr(view, "iloc") or len(view.shape) != 2 or not view.shape[1]:
+        return False
+    kinds = set(view.dtypes)
+    return all(hasattr(kind, "fill_value") and kind.subtype.kind in "fiub" and kind.fill_value == 0 for kind in kinds)
+
+
+def take(array: Any, rows: Any) -> Any:
+    """Rows of a dense or sparse array, in every way in which NumPy picks them."""
+    return array[np.arange(array.shape[0])[rows]] if is_sparse(array) else array[rows]
+
+
+def dense_rows(array: Any, rows: Any) -> NDArray[Any]:
+    """Some rows of a dense or sparse array, as a dense one."""
+    found = take(array, rows)
+    return found.toarray() if is_sparse(found) else found
+
+
+def is_anndata(data: Any) -> bool:
+    """Whether `data` is an AnnData object; without an import of anndata there is none."""
+    return _is_a(data, "anndata", "AnnData")
+
+
+def is_mudata(data: Any) -> bool:
+    """Whether `data` is a MuData object."""
+    return _is_a(data, "mudata", "MuData")
+
+
+def _is_a(data: Any, package: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(package), name, None)
+    return kind is not None and isinstance(data, kind)
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether `data` is an object of either kind."""
+    return is_anndata(data) or is_mudata(data)
+
+
+def holds_annotated(data: Any) -> bool:
+    """Whether `data` is such an object, or a list or dict of views with one."""
+    views = data.values() if isinstance(data, Mapping) and not hasattr(data, "shape") else data
+    is_several = isinstance(views, (list, tuple)) or views is not data
+    return is_annotated(data) or (is_several and any(map(is_annotated, views)))
+
+
+def is_table(data: Any) -> bool:
+    """Whether `data` is one 2-D table rather than a collection of views."""
+    if is_annotated(data):
+        return False
+    if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
+        return not (isinstance(data, np.ndarray) and _is_cell_array(data))
+    if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
+        return False
+    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
+
+
+def _is_nested(row: Sequence[Any]) -> bool:
+    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
+
+
+def _is_cell_array(data: NDArray[Any]) -> bool:
+    """Whether an object array holds views, as arrays read from MATLAB files do."""
+    return data.dtype == object and data.size > 0 and all(getattr(cell, "ndim", 0) == 2 for cell in data.ravel()[:1])
+
+
+def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """The views by name, in order."""
+    if is_table(data):
+        data = [data]
+    elif isinstance(data, np.ndarray):
+        data = list(data.ravel())
+    if not isinstance(data, (Mapping, list, tuple)):
+        raise DataError(
+            f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
+        )
+    views = list(data.values()) if isinstance(data, Mapping) else list(data)
+    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
+    chosen = found if names is None else [str(name) for name in names]
+    if not views:
+        raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
+    if len(chosen) != len(views):
+        raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
+    if len(set(chosen)) != len(chosen):
+        raise DataError(f"two views have one name in {chosen}; give each view a name of its own")
+    return dict(zip(chosen, views, strict=True))
+
+
+def has_row_labels(view: Any) -> bool:
+    """Whether a frame carries labels of its own, rather than the default 0, 1, 2, ..."""
+    if hasattr(view, "is_numbered"):  # a table of AnnData
+        return not view.is_numbered
+    if not hasattr(view, "iloc"):
+        return False
+    index = view.index
+    is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
+    return not is_default
+
+
+def only_counted(ids: NDArray[Any]) -> bool:
+    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
+    return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
+
+
+def parts_of(values: Values, present: NDArray[np.bool_]) -> Iterator[Values]:
+    """The rows that are present, a part at a time and in order; sparse parts are CSR."""
+    table = canonical(values) if is_sparse(values) else values
+    for rows in part_slices(table):
+        if present[rows].any():
+            yield table[rows] if present[rows].all() else table[rows][present[rows]]
+
+
+def part_slices(values: Values) -> Iterator[slice]:
+    """Slices of rows, such that a part of them is small as float64."""
+    cells = values.nnz if is_sparse(values) else values.shape[0] * values.shape[1]
+    step = max(1, int(_CELLS_AT_A_TIME * values.shape[0] // max(cells, 1)))
+    for start in range(0, values.shape[0], step):
+        yield slice(start, min(start + step, values.shape[0]))
+
+
+def stored(part: Values) -> NDArray[Any]:
+    """All values of a part that may differ from zero, in one line."""
+    return part.data if is_sparse(part) else part.ravel()
+
+
+def with_stored(part: Values, values: NDArray[Any]) -> Values:
+    """A part with other values at the same places."""
+    return with_data(part, values) if is_sparse(part) else values.reshape(part.shape)
+
+
+def row_sums(part: Values) -> NDArray[np.float64]:
+    """Of shape (rows,)."""
+    return _sums(part, 1)
+
+
+def column_sums(part: Values) -> NDArray[np.float64]:
+    """Of shape (columns,)."""
+    return _sums(part, 0)
+
+
+def _sums(part: Values, axis: int) -> NDArray[np.float64]:
+    """In float64; SciPy would add float32 values of sparse tables as such, whatever dtype it is asked for."""
+    wide = with_stored(part, part.data.astype(np.float64, copy=False)) if is_sparse(part) else part
+    return np.asarray(wide.sum(axis=axis, dtype=np.float64)).ravel()
+
+
+def row_lengths(part: Values) -> NDArray[np.float64]:
+    """Euclidean lengths of the rows, of shape (rows,)."""
+    return np.sqrt(row_sums(with_stored(part, np.square(stored(part), dtype=np.float64))))
+
+
+def filled(part: Values) -> Values:
+    """1 where a part is not zero, else 0."""
+    return with_stored(part, (stored(part) != 0).astype(np.float64))
+
+
+def times_rows(part: Values, factors: NDArray[np.float64]) -> Values:
+    """Every row times its own number; `factors` is of shape (rows,)."""
+    if is_sparse(part):
+        return with_stored(part, part.data * np.repeat(factors, np.diff(part.indptr)))
+    return part * factors[:, None]
+
+
+def times_columns(part: Values, factors: NDArray[np.float64]) -> Values:
+    """Every column times its own number; `factors` is of shape (columns,)."""
+    if is_sparse(part):
+        return with_stored(part, part.data * factors[part.indices])
+    return part * factors
+
+
+def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
+    n, width = int(present.sum()), values.shape[1]
+    mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
+    squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
+    deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
+    return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
+
+
+def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
+    if not is_sparse(part):
+        return np.asarray(np.square(part - mean).sum(axis=0))
+    about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=len(mean))
+    return about + (part.shape[0] - np.bincount(part.indices, minlength=len(mean))) * np.square(mean)
+
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
