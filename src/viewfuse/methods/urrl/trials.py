@@ -256,7 +256,7 @@ def take_over(searches: Sequence[Search], begun: TrainState | None, epochs: int)
     for run in (trial.run for search in searches for trial in search.trials):
         if _starts_alike(run, begun):
             run.network.load_state_dict(weights, strict=False)
-            run.history = begun.history
+            run.history = {name: list(values) for name, values in begun.history.items()}
 
 
 def _starts_alike(run: TrainState, other: TrainState) -> bool:
