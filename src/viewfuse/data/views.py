@@ -12,7 +12,7 @@ from viewfuse.data.alignment import Use, aligned, check_order, check_written, ch
 from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
-from viewfuse.data.given import has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
+from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
 from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
@@ -121,7 +121,7 @@ class Views:
         if any(array.dtype != np.float32 for array in found.arrays):
             found = found.replace()
             found._read([Table(*own) for own in zip(found.names, found.arrays, found.columns, strict=True)], found.mask)
-        return found if found.has_numbered_columns else without_rare(found)
+        return found if are_numbered(found.columns) else without_rare(found)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -150,11 +150,6 @@ class Views:
     def widths(self) -> tuple[int, ...]:
         """Columns per view; 0 for a view that was given as None."""
         return tuple(a.shape[1] for a in self.arrays)
-
-    @property
-    def has_numbered_columns(self) -> bool:
-        """Whether no view has names of columns, and so none has categories."""
-        return all(isinstance(own, range) for own in self.columns)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -103,7 +103,8 @@ class Trial:
         own, *theirs = merits(partitions, ids, k, self.run.known.views)
         found = dict(zip(others, theirs, strict=True))
         better = [name for name in found if clearly_better(found[name], own, found_in=name)]
-        better = [name for name in better if self._keeps_known(others[name], labels)]
+        if self.run.known is not UNGUIDED:
+            better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
             centers = centers_of(embedding, others[name], k)
