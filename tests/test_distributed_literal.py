@@ -141,8 +141,7 @@ class LargeLearner(Learner):
         self.bank = mask.copy()
         self.bank[bank:] = False
         self.twins = twins
-        for group in self.adam.param_groups:
-            group["lr"] = 2 * config.learning_rate
+        self.adam.rate = 2 * config.learning_rate
 
     def plain(self, row):
         own, k, depth = self.mask[row], self.config.n_neighbors, self.config.donor_depth
