@@ -244,7 +244,7 @@ class URRL(Updatable, MultiViewClusterer):
                     config = replace(config, n_clusters=number.chosen)
                     ways["checkpoint"] = checkpoint and checkpoint.part("islands")
                     with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", EmptyCellsWarning)  # the first fit told
+                        warnings.simplefilter("ignore", EmptyCellsWarning)  # the first fit warned
                         (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
