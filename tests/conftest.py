@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small that threads would only wait
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # threads that wait actively would take the cores of other tests
 os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")  # as the command line has it; for ARM alone
 
 import numpy as np
@@ -26,8 +28,9 @@ def pytest_collection():
 
 
 LONGEST = (
-    "jobs", "docs", "update", "decisions", "published_training", "serve_limits", "cli", "golden_methods", "step",
-    "replicates", "estimator", "distributed_fit", "method_inputs", "ten_cases", "sharded_predict", "sklearn_checks",
+    "update", "jobs", "docs", "decisions", "distributed_fit", "estimator", "batch_effects", "serve_limits",
+    "golden_methods", "method_inputs", "cli", "sklearn_checks", "ten_cases", "digits", "drift", "bad_files",
+    "published_training", "checkpoint", "fit_schedule", "isolated", "sharded_predict",
 )  # fmt: skip
 """Files that take longest begin first: `make test` hands out whole files, and one of these at the end would be waited
 for by one process with all others idle."""
@@ -46,6 +49,14 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
+    _let_loggers_propagate()
+
+
+def _let_loggers_propagate():
+    """Pytest listens at the root alone: torch has 40 loggers that it would listen to one by one, six times a test."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(autouse=True)
@@ -110,9 +121,11 @@ def quick_map():
 
 
 UNSEARCHED = (
-    "annotated", "cli", "demo", "docs", "empty_cells", "estimator", "formulas", "model_memory", "naming",
-    "new_samples", "novelty", "paper_bench", "persistence", "report_verb", "run_folders", "serve", "sklearn_checks",
-    "validate_verb",
+    "annotated", "checkpoint", "cli", "compare_sets", "demo", "digits", "distributed_fit", "docs", "drift",
+    "empty_cells", "estimator", "explanation", "fitted_plots", "formulas", "hints", "maps", "method_inputs",
+    "model_memory", "naming", "new_kinds", "new_samples", "novelty", "numbering", "pairs", "paper_bench", "persistence",
+    "real_gaps", "reduced_models", "report_verb", "representatives", "resume", "run_folders", "serve", "serve_limits",
+    "sharded_predict", "sklearn_checks", "sparse", "update", "validate_verb",
 )  # fmt: skip
 """Files about what is around a fit; that clusters are good does not matter there."""
 

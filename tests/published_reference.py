@@ -14,6 +14,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, mse_loss, normalize
 
+from reference_step import Adam
+
 
 def plain(mlp):
     """A fully connected network of ours as torch's own layers."""
@@ -61,7 +63,7 @@ def information(first, second, alpha):
 def train_completer(network, values, mask, method, pairs, share):
     """`pairs` of views with the weights of their contrast and prediction; `share` of a view in the reconstruction."""
     parts, losses = plain_parts(network), []
-    adam = torch.optim.Adam(parts.parameters(), lr=method.learning_rate)
+    adam = Adam(parts.parameters(), lr=method.learning_rate)
     learned = [i for i in range(len(mask)) if mask[i].sum() > 1]
     for epoch in range(method.epochs):
         total, codes = 0.0, {}
@@ -87,7 +89,7 @@ def train_completer(network, values, mask, method, pairs, share):
 def train_sure(network, values, mask, method, pairs):
     """`pairs` as rows of the views, and whether all are one sample."""
     parts, losses, robust, views = plain_parts(network), [], False, range(len(values))
-    adam = torch.optim.Adam(parts.parameters(), lr=method.learning_rate)
+    adam = Adam(parts.parameters(), lr=method.learning_rate)
 
     def encode():
         codes = []
@@ -136,12 +138,12 @@ def train_sure(network, values, mask, method, pairs):
 def train_cpspan(network, values, mask, method, lists):
     """`lists` holds per view the rows of the first stage."""
     parts, losses, views = plain_parts(network), [], range(len(values))
-    adam = torch.optim.Adam(parts.parameters(), lr=method.pretrain_rate)
+    adam = Adam(parts.parameters(), lr=method.pretrain_rate)
     for _ in range(method.pretrain_epochs):
         wanted = [x[own] for x, own in zip(values, lists, strict=True)]
         found = [parts[f"decoder {v}"](parts[f"encoder {v}"](wanted[v])) for v in views]
         losses.append(descend(adam, sum(map(mse_loss, found, wanted))))
-    adam = torch.optim.Adam(parts.parameters(), lr=method.learning_rate)
+    adam = Adam(parts.parameters(), lr=method.learning_rate)
     for _ in range(method.epochs):
         codes, total = [parts[f"encoder {v}"](x) for v, x in enumerate(values)], 0.0
         for v in views:
@@ -196,7 +198,7 @@ class Recovering:
 def train_recformer(network, values, mask, method, batches):
     """`batches` of an epoch, each a list of rows."""
     model, losses = Recovering(network.refine, method.n_heads), []
-    adam = torch.optim.Adam(model.parts.parameters(), lr=method.learning_rate)
+    adam = Adam(model.parts.parameters(), lr=method.learning_rate)
     n, views = len(mask), range(len(values))
     completed, present, near = [x.clone() for x in values], mask.clone(), None
     memory = torch.ones(n, len(values), method.token_dim).double()
@@ -294,7 +296,7 @@ def train_dsimvc(network, values, mask, method, starts):
 
     def reconstruct(model, decoders, epochs):
         decoders = nn.ModuleList(plain(own) for own in decoders)
-        adam = torch.optim.Adam([*model.parameters(), *decoders.parameters()], lr=method.learning_rate)
+        adam = Adam([*model.parameters(), *decoders.parameters()], lr=method.learning_rate)
         for _ in range(epochs):
             own = [x[complete] for x in values]
             found = [decode(encode(x)) for encode, decode, x in zip(model.encoders, decoders, own, strict=True)]
@@ -307,8 +309,8 @@ def train_dsimvc(network, values, mask, method, starts):
         features, labels = second([x[complete] for x in values])
         losses.append(descend(adam, contrast([normalize(own, dim=1) for own in features], labels)))
     filled = filled_views(values, mask, [normalize(own, dim=1).detach() for own in second(values)[0]])
-    adams = [torch.optim.Adam(main.parameters(), lr=method.learning_rate)]
-    adams.append(torch.optim.Adam(weigher.parameters(), lr=method.weight_rate))
+    adams = [Adam(main.parameters(), lr=method.learning_rate)]
+    adams.append(Adam(weigher.parameters(), lr=method.weight_rate))
 
     def loss(parameters, *, weighs=None):
         features, labels = functional_call(main, parameters, ([x[complete] for x in filled],))

@@ -160,7 +160,7 @@ def test_times_and_events_that_are_not_known_or_no_such():
 def test_the_section_orders_tests_and_draws_steps(monkeypatch):
     """Samples without a cluster have no curve and count in no test; those without a time have no curve either."""
     drawn = []
-    monkeypatch.setattr(association.charts, "line_chart", lambda points, title, along: drawn.append((points, title)))
+    monkeypatch.setattr(association.charts, "line_chart", lambda *given, **_: drawn.append(given[:2]))
     labels = np.repeat([0, 1, -1], [3, 3, 2])
     run = SimpleNamespace(labels=labels, n_clusters=2, called=str)
     known = [column("dose", [1, 2, 3, 3, 2, 1, 9, 9]), column("weight", [1, 2, 3, 7, 8, 9, 5, 5]),
@@ -175,7 +175,7 @@ def test_the_section_orders_tests_and_draws_steps(monkeypatch):
         f"Cluster {c}: share left (Kaplan-Meier, {n} samples)" for c, n in ((0, 3), (1, 2))
     ]
     share = 2 / 3
-    expected = np.array([(0, 1), (1, 1), (1, share), (4, share), (4, 0), (4, 0), (4, 0)])
+    expected = np.array([(0, 1), (1, 1), (1, share), (2, share), (2, share), (4, share), (4, 0)])
     assert np.array(drawn[0][0]) == pytest.approx(expected)
 
 
@@ -188,7 +188,10 @@ def test_survival_pairs(run):
     assert survival_pair([few, dead], ("days", "dead"))[0][:4].tolist() == [4, 9.5, 12, 4]
     found = associations(run, [days, dead], ("days", "dead"))
     assert [(one.column, one.test) for one in found] == [("days and dead", "log-rank")]
-    cases = {("days", "born"): "no known column is called .born.", ("days", "days"): "1 where the event was seen"}
+    cases = {
+        ("days", "born"): "no known column is called .born.", ("days", "days"): "both times and events",
+        ("dead", "dead"): "both times and events", ("dead", "days"): "'dead' must hold times",
+    }  # fmt: skip
     for bad, words in cases.items():
         with pytest.raises(DataError, match=words):
             survival_pair([days, dead], bad)

@@ -16,7 +16,7 @@ from viewfuse.fitted import batches
 from viewfuse.fitted.batches import batch_effects, beside, fit_batches, groups_of, mixture
 from viewfuse.metrics import clustering_accuracy
 
-SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=15, joint_epochs=5, scaling="standard")
+SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=8, joint_epochs=2, scaling="standard")
 
 
 def made(shares, seed=1):
@@ -316,6 +316,7 @@ def test_columns_of_obs_are_batches():
     assert with_batch(Views({"rna": cells}), "donor", {"rna": cells}).batch.tolist() == ["a", "b", "a"]
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_knows_batches(tmp_path):
     known, _, shifted, batch = made((0.5, 0.5, 0.5))
     ids = [f"s{i}" for i in range(120)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import numpy as np
@@ -247,7 +249,7 @@ def test_labels_are_matched_by_name(views):
     for wrong in (truth.rename(lambda name: f"x{name}"), {"a": 1}):
         with pytest.raises(DataError, match=r"labels is about no sample"):
             compared(named, labels=wrong)
-    with pytest.raises(DataError, match="labels has a label for the same id twice"):
+    with pytest.raises(DataError, match="labels names the id 's0' twice"):
         compared(named, labels=pd.concat([truth, truth.iloc[:1] + 1]))
 
 
@@ -344,3 +346,21 @@ def test_a_run_with_many_clusters_is_kept_and_labels_of_something_else_are_not(t
     assert (found.labels.tolist(), found.held_out, found.seconds) == ([0, 1, 2, 3, 4], 61.5, 2.0)
     assert np.isnan(found.memory_mb)
     assert RunFile(tmp_path, "urrl", 0.25, 3, "other mark", 5).read() is None
+
+
+def test_the_first_run_does_not_pay_for_what_is_loaded():
+    """Else the method that is first would be a second slower, and larger by the size of the libraries."""
+    code = """
+import sys
+import numpy as np
+from viewfuse import Views
+from viewfuse.comparison.run import _load_libraries
+from viewfuse.methods import estimator_of
+method, views = estimator_of("kmeans-mean")(n_clusters=2), Views({"a": np.arange(20.0).reshape(-1, 2)})
+_load_libraries()
+before = set(sys.modules)
+method.fit(views)
+print(len(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 50  # of torch and sympy there were 510

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.stats import friedmanchisquare, rankdata
@@ -24,6 +26,14 @@ def made(by_method, known=None, held_out=None):
             own = None if labels is None else np.array(labels)
             runs.append(Run(name, 0.5, seed, own, held_out=score, failed=failed))
     return Comparison(tuple(by_method), tuple(runs), None if known is None else np.array(known, dtype=object))
+
+
+def test_a_comparison_that_was_pickled_has_the_scores_of_its_runs():
+    found = made({"a": [[0, 0, 1, 1]], "b": [[0, 1, 1, 1]]}, ["x", "x", "y", "y"])
+    assert [found.scores(run)["acc"] for run in found.runs] == [100, 75]
+    again = pickle.loads(pickle.dumps(found))
+    assert again._scores.keys() == {("a", 0.5, 0), ("b", 0.5, 0)}  # places in the memory may be those of other runs
+    assert [again.scores(run)["acc"] for run in again.runs] == [100, 75]
 
 
 def test_stability_is_the_mean_rand_index_of_runs_and_one_cluster_has_none():

@@ -98,7 +98,7 @@ def test_one_command_compares_many_sets_and_resumes(tmp_path):
     shown = CliRunner().invoke(main, args, catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     assert "kmeans-knn against" in shown.stdout
-    assert "no p-value can be below 0.05" in " ".join(shown.stdout.split())
+    assert "with 3 data sets its p-value cannot be below 0.05; effect" in " ".join(shown.stdout.split())
     assert sorted(path.name for path in out.iterdir()) == [
         "ranks.png", "ranks.svg", "sets", "table.csv", "table.md", "table.tex", "tests.csv",
     ]  # fmt: skip
@@ -189,10 +189,36 @@ def test_p_values_of_both_kinds_stand_in_their_own_columns():
 
 @pytest.mark.slow
 def test_six_sets_are_the_fewest_that_can_tell():
-    said = [f"With {n} data sets no p-value" in SetsComparison(made_sets(n), "own").note() for n in (5, 6)]
+    said = [f"with {n} data sets its p-value" in SetsComparison(made_sets(n), "own").note() for n in (5, 6)]
     assert said == [True, False]
-    assert as_classes(np.array([0, -1, 2])) == ["0", None, "2"]
     assert LabelledSet(None, ["0", 0, None, "b"]).n_classes == 2
+
+
+def test_what_is_not_known_is_no_class():
+    """MATLAB stores labels as floats."""
+    assert as_classes(np.array([0, -1, 2])) == ["0", None, "2"]
+    assert as_classes(np.array([0.0, -1.0, 2.0, np.nan])) == ["0.0", None, "2.0", None]
+    assert as_classes(np.array(["b", "-1"])) == ["b", "-1"]
+
+
+def test_no_clusters_are_refused_and_not_taken_for_none_given(tmp_path):
+    asked = ["compare", *write_sets(tmp_path, 2), "--clusters", "0", "--methods", "kmeans-mean"]
+    refused = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / "o")])
+    assert refused.exit_code == 2
+    assert "--clusters must be an integer of at least 1; got 0" in refused.stderr
+
+
+def test_what_is_printed_as_latex_is_latex(tmp_path):
+    files = write_sets(tmp_path, 2)
+    for asked in ([files[0], "--clusters", "2", "--rates", ".3"], files):
+        out = tmp_path / f"out{len(asked)}"
+        args = ["compare", *asked, "--methods", "kmeans-mean", "kmeans-knn", "--seeds", "2", "--out", str(out)]
+        shown = CliRunner().invoke(main, [*args, "--latex"], catch_exceptions=False)
+        assert f"written to {out}" in shown.stderr
+        assert shown.stdout == (out / "table.tex").read_text()
+        rest = shown.stdout.rpartition("\\end{tabular}")[2].strip().splitlines()
+        assert rest
+        assert all(line.startswith("% ") for line in rest)
 
 
 def test_cells_of_a_rate_that_a_set_lacks_are_failed():

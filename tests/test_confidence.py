@@ -17,7 +17,7 @@ from viewfuse.selection.confidence import sharpened
 from viewfuse.selection.kmeans import filled_kmeans, filled_table
 from viewfuse.selection.scores import matched_share
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 8, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 3, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard", "random_state": 0}
 
 

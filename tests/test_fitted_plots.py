@@ -59,6 +59,28 @@ def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
     assert pickle.loads(pickle.dumps(model))._places is None
 
 
+@pytest.mark.usefixtures("quick_map")
+def test_samples_without_a_value_are_drawn_and_counted(model, ax):
+    values = np.where(np.arange(40) < 30, np.arange(40.0), np.nan)
+    model.plot_map(values, ax=ax)
+    assert [len(dots.get_offsets()) for dots in ax.collections] == [10, 30]
+    assert ax.figure.axes[1].get_ylabel() == "the given values; grey: 10 without"
+    assert ax.get_title() == "40 samples, by the given values"
+
+
+def test_long_names_below_the_axes_do_not_touch(model, ax, monkeypatch):
+    names = {0: "a fairly long name of a cluster", 1: "B", 2: "another long name of cells"}
+    monkeypatch.setattr(model, "cluster_names_", names)
+    texts = model.plot_clusters(ax=ax).get_xticklabels()
+    assert [(text.get_text(), text.get_ha(), text.get_rotation_mode()) for text in texts] == [
+        (name, "right", "anchor") for name in names.values()
+    ]
+    ax.clear()
+    monkeypatch.setattr(model, "view_names_", ["x" * 30, "y", "z" * 50])
+    assert [text.get_ha() for text in model.plot_missing(ax=ax).get_xticklabels()] == ["right"] * 3
+    assert ax.get_xticklabels()[2].get_text() == "z" * 39 + "…"
+
+
 def test_colours_that_there_are_not(model, ax):
     with pytest.raises(SettingError, match=r"color must be 'cluster', .* got 'age'"):
         model.plot_map("age", ax=ax)

@@ -261,6 +261,7 @@ def test_a_checkpoint_is_resumed_and_that_of_other_hints_is_refused(tmp_path):
         fitted(views, partly(truth, 2), checkpoint=tmp_path / "kept")
 
 
+@pytest.mark.usefixtures("quick_map")
 @pytest.mark.slow
 def test_the_command_line_reads_hints(tmp_path):
     truth, views = groups()

@@ -23,7 +23,7 @@ from benchmarks.command import main as benchmarks
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.cli.options import on_engine
+from viewfuse.cli.kinds import on_engine
 from viewfuse.engine.training import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.utils import jobs as jobs_module
@@ -349,8 +349,9 @@ def test_a_comparison_is_the_same_with_workers(views, workers):
 # --- other back ends of joblib
 
 
-@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])  # loky is that of all tests above
+@pytest.mark.parametrize("backend", ["threading", pytest.param("multiprocessing", marks=pytest.mark.slow)])
 def test_an_active_back_end_is_used(backend):
+    """Loky is that of all tests above."""
     with joblib.parallel_config(backend, n_jobs=2):
         seen = run_jobs(known.process, [()] * 4)
         assert (set(seen) == {os.getpid()}) is (backend == "threading")

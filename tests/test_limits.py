@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, SettingError
-from viewfuse.utils import atomic, console, folders, jobs, memory
+from viewfuse.utils import atomic, console, jobs, memory
 from viewfuse.utils.jobs import chosen_device, limited
 
 GIGABYTE = 2**30
@@ -288,7 +288,7 @@ def test_a_folder_of_results_takes_along_what_is_somebodys_own(tmp_path):
     (place / "deep" / "y").write_text("mine, too")
     (place / "link").symlink_to("mine.txt")
     inode = (place / "mine.txt").stat().st_ino
-    with folders.replacing(place, lambda name: name.startswith("stale")) as new:
+    with atomic.replacing(place, lambda name: name.startswith("stale")) as new:
         (new / "result.txt").write_text("new")
     found = {str(path.relative_to(place)): path.read_text() for path in place.rglob("*") if path.is_file()}
     assert found == {"result.txt": "new", "mine.txt": "mine", "deep/y": "mine, too", "link": "mine"}

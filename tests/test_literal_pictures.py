@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator
 
 from run_folders import SPLITS, a_split
-from viewfuse.comparison.ranks import draw_critical_difference
+from viewfuse.comparison.ranks import Ranks, draw_critical_difference
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
 from viewfuse.plots import places as plane
@@ -359,6 +359,15 @@ def test_a_split_is_drawn_no_higher_than_the_one_above():
     assert [one.rows for one in found] == [(0.0, 2.25), (1.5, 3.0), (1.0, 2.0)]
 
 
+def test_only_parts_that_are_not_divided_have_a_size(figures, tmp_path):
+    """Also where the split below has no height, and ends where undivided parts do."""
+    splits = [a_split(-1, 0, [9, 8], 1.0), a_split(0, 1, [5, 3], -1.0, stands=False)]
+    draw_choice(tmp_path / "k.png", {"splits": splits, "chosen": 2, "kind": "clusters"})
+    sizes = [text.get_text().strip() for text in figures[0].axes[0].texts if not text.get_text().startswith("p")]
+    assert sizes == ["9", "5", "3"]
+    assert re.findall(r"<text[^>]*>(\d+)</text>", charts.split_tree(splits)) == ["9", "5", "3"]
+
+
 def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_path):
     ranks = SimpleNamespace(
         names=["a", "b", "c"], mean_ranks=[1.25, 1.75, 3.0], critical_difference=0.8, p_value=0.012, count=8,
@@ -384,6 +393,18 @@ def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_pat
     ranks.critical_difference = 7.5  # of few sets: more than there are methods
     draw_critical_difference(tmp_path / "cd.png", ranks, title="t")
     assert figures[1].axes[0].get_xlim()[1] == pytest.approx(1 + 7.5 + 0.1)
+
+
+def test_names_and_ranks_have_room_in_one_column(figures, tmp_path):
+    names = tuple(f"method_{i}_of_{'some' * i}" for i in range(10))
+    ranks = Ranks(names, tuple(1 + 0.9 * i for i in range(10)), 3.9, 0.01, 12)
+    draw_critical_difference(tmp_path / "cd.png", ranks, title="t", style=PictureStyle(columns=1))
+    figures[0].draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figures[0].axes[0].texts]
+    whole = figures[0].bbox
+    for i, box in enumerate(boxes):
+        assert whole.x0 <= box.x0 <= box.x1 <= whole.x1
+        assert not any(box.overlaps(other) for other in boxes[:i])
 
 
 def attributes(html, tag, name):

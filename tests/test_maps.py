@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from viewfuse.cli import choose, fit, main
+from viewfuse.cli import fit, main
+from viewfuse.cli.inspect import _write_choice as write_choice
 from viewfuse.data.views import Views
 from viewfuse.plots import places
 from viewfuse.plots.pictures import draw_map, why_not_drawn
@@ -206,11 +207,11 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
 
     monkeypatch.setattr(fit, "draw_map", fail)
     monkeypatch.setattr(fit, "draw_choice", fail)
-    model = SimpleNamespace(n_clusters_=2, labels_=None, cluster_names_={}, decisions_={"n_clusters": {}})
+    model = SimpleNamespace(n_clusters_=2, labels_=[0, 0, 1], cluster_names_={}, decisions_={"n_clusters": {}})
     fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}), ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
-    choose._write(tmp_path, {"splits": ["no split"]}, ON_SCREEN)
+    write_choice(tmp_path, {"splits": ["no split"]}, ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("k.png is not there: matplotlib failed (TypeError:")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["choice.json"]

@@ -21,7 +21,7 @@ from viewfuse.report.run_folder import read_run
 from viewfuse.serve.limits import Limits
 from viewfuse.serve.replies import explain, predict
 
-QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=6, joint_epochs=1, learning_rate=2e-3)}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}
 NAMES = {2: "B cells, <new>", 0: "=T()"}
 """Out of order; one would be a tag, the other a formula. Cluster 1 has no name."""

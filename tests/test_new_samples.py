@@ -298,6 +298,7 @@ def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
         model.predict(bare)
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_files_of_new_samples_may_be_apart(model, frames, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model.save("model")

@@ -20,7 +20,7 @@ from viewfuse.methods import numbering
 from viewfuse.methods.numbering import FormerLabels
 from viewfuse.methods.urrl.fit import Fitted
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 1, "learning_rate": 2e-3}
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard"}
 OFFSETS = np.array([[0, 0], [40, 0], [0, 40], [40, 40], [80, 0]]) + 1_000.0
 

@@ -238,10 +238,11 @@ def test_files_of_pairs_are_read_and_their_lines_are_named(tmp_path):
         file.write_text(text)
         with pytest.raises(DataError, match=r"pairs.csv, line 2 does not hold two ids"):
             read_pairs(file)
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match=r"none.csv is not there; check the path"):
         read_pairs(tmp_path / "none.csv")
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_reads_pairs_and_weights(tmp_path):
     truth, views = groups()
     ids = [f"s{i}" for i in range(len(truth))]

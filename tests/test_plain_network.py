@@ -132,7 +132,7 @@ def test_new_samples_are_placed_and_a_saved_model_places_alike(model, images, tm
 
 def test_a_step_is_that_of_a_plain_loop_in_float64():
     """Batch normalisation, dropout and Adam of torch, with the batches and seeds of the engine, written out."""
-    from reference_step import keys, order
+    from reference_step import Adam, keys, order
 
     def made():
         torch.manual_seed(3)
@@ -149,7 +149,7 @@ def test_a_step_is_that_of_a_plain_loop_in_float64():
 
     training.run(Stage("only", 2, 4, 0.01, loss, last="drop short", weight_decay=0.1))
     network, totals = made().train(), []
-    adam = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=0.1)
+    adam = Adam(network.parameters(), lr=0.01, weight_decay=0.1)
     for epoch in range(2):
         for_draws, for_order = keys(7, epoch)
         rows = order(for_order, 9)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from conftest import make_blobs
+from reference_step import Adam
 from test_methods import BRIEF
 from viewfuse import Views
 from viewfuse.engine import batches as passes
@@ -171,7 +172,7 @@ def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
     weigher = torch.nn.Sequential(torch.nn.Linear(TWO, 100), torch.nn.ReLU(), torch.nn.Linear(100, 1)).double()
     for theirs, ours in zip(weigher.parameters(), levels.weigher.parameters(), strict=True):
         theirs.data.copy_(ours.data)
-    adams = [torch.optim.Adam(one.parameters(), lr=rate) for one, rate in ((network, 0.01), (weigher, 0.02))]
+    adams = [Adam(one.parameters(), lr=rate) for one, rate in ((network, 0.01), (weigher, 0.02))]
     for _ in range(3):
         own = [network.weight, network.bias]
 

@@ -200,7 +200,7 @@ def test_two_runs_are_matched_and_those_who_moved_are_told(tmp_path):
     assert [row["id"] for row in rows_of(data / "moved.csv")] == [moved["id"]]
     text = (tmp_path / "pair.html").read_text()
     assert "1 sample of 50 moved" in text
-    assert "10 only in “first”" in text
+    assert "10 are only in “first”" in text
     one, two = payload(text)["runs"]
     assert (one["colors"], two["colors"]) == ([0, 1, 2], [1, 2, 0])  # a cluster has one colour in both
     levels = two["columns"][0]["values"]

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from viewfuse import CannotWrite, cli
 from viewfuse.cli import main
-from viewfuse.utils import atomic, folders
-from viewfuse.utils.folders import replacing
+from viewfuse.utils import atomic
+from viewfuse.utils.atomic import replacing
 
 QUICK = ["--clusters", "2", "--pretrain-epochs", "1", "--joint-epochs", "1", "--scaling", "standard", "--device", "cpu"]
 QUICK += ["--hidden-dim", "8", "--embedding-dim", "4"]
@@ -35,7 +35,7 @@ def fill(folder: Path, text: str) -> None:
 @pytest.fixture(params=["exchange", "two renames"])
 def _renames(request, monkeypatch):
     if request.param == "two renames":
-        monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
 
 
 @pytest.mark.usefixtures("_renames")
@@ -120,8 +120,8 @@ def test_leftovers_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path):
 
 
 def test_a_writer_that_was_killed_between_two_renames_loses_nothing(tmp_path):
-    (tmp_path / f"{folders._ASIDE}run").mkdir()
-    (tmp_path / f"{folders._ASIDE}run" / "notes.txt").write_text("mine")
+    (tmp_path / f"{atomic._ASIDE}run").mkdir()
+    (tmp_path / f"{atomic._ASIDE}run" / "notes.txt").write_text("mine")
     with replacing(tmp_path / "run") as folder:
         fill(folder, "second")
     assert names(tmp_path) == ["run"]

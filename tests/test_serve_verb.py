@@ -61,6 +61,13 @@ def test_limits_and_token_are_passed_on(folder, started):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("option", [("--max-seconds", "inf"), ("--max-seconds", "nan"), ("--max-rows", "1_000")])
+def test_limits_that_would_end_every_request_are_refused(folder, started, option):
+    done = run("serve", folder, "--port", 0, *option)
+    assert (done.exit_code, started) == (2, [])
+    assert f"Invalid value for '{option[0]}'" in done.output
+
+
 def test_an_open_door_is_warned_of(folder, started):
     alone, everybody = run("serve", folder, "--port", 0), run("serve", folder, "--port", 0, "--host", "0.0.0.0")
     assert "warning" not in alone.output

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from reference_step import INCREMENT, keys, order
+from reference_step import INCREMENT, Adam, keys, order
 from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
 from viewfuse.engine.batches import RandomNumbers
@@ -78,7 +78,7 @@ class Literal:
 
     def run(self, stage):
         if stage.epochs and not stage.same_adam:
-            self.adam = torch.optim.Adam(self.network.parameters(), lr=stage.rate, weight_decay=stage.weight_decay)
+            self.adam = Adam(self.network.parameters(), lr=stage.rate, weight_decay=stage.weight_decay)
         for _ in range(stage.epochs):
             for_draws, for_order = keys(self.seed, self.epochs)
             steps, size = stage.steps(len(self.elements))

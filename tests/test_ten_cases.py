@@ -16,7 +16,7 @@ from viewfuse.report.run_folder import read_run
 from viewfuse.report.tables import headline, how_many, how_sure, warnings_of
 from viewfuse.selection.messages import advice_of, reasons_of, records, restored, words
 
-SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 6, "joint_epochs": 1, "learning_rate": 2e-3}
+SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 3, "joint_epochs": 1, "learning_rate": 2e-3}
 SHORT |= {"scaling": "standard", "random_state": 0}
 UNITS = (40.0, 0.01)
 
@@ -91,8 +91,8 @@ def written(folder, views, model):
     return read_run(folder)
 
 
-SLOW = ("cigars", "clear", "joined")
-"""Those in which nothing is the matter."""
+SLOW = ("cigars", "clear", "joined", "continuum", "end of the range", "batch")
+"""Those in which nothing is the matter, and those whose sentences test_trust.py and test_report_verb.py read, too."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in CASES])

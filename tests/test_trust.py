@@ -20,7 +20,7 @@ from viewfuse.selection import confidence, rules
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import advice_of, reasons_of
 
-QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=8, joint_epochs=1, learning_rate=2e-3)}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=3, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}
 
 

@@ -15,7 +15,7 @@ from viewfuse.cli import main
 from viewfuse.data.views import Views
 from viewfuse.io.writers import as_json, write_labels
 
-QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=6, joint_epochs=1, learning_rate=2e-3)}
+QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -347,3 +350,19 @@ def test_a_short_description():
 def test_numeric_types_are_taken(dtype):
     table = np.array([[1, 0], [0, 1], [1, 1]]).astype(dtype)
     assert Views([table]).arrays[0].tolist() == [[1, 0], [0, 1], [1, 1]]
+
+
+def test_plain_arrays_pass_no_module_for_special_cases():
+    """Names, text, sparse matrices and annotated data have modules of their own."""
+    seen = set()
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        Views.of({"a": np.arange(60.0).reshape(20, 3), "b": np.eye(20), "c": None})
+    finally:
+        sys.setprofile(None)
+    assert {Path(name).stem for name in seen if Path(name).parent.name == "data"} == {
+        "views",
+        "tables",
+        "given",
+        "digits",
+    }

@@ -10,8 +10,7 @@ import torch
 from flat import flat
 from test_hints import TINY, groups
 from viewfuse import URRL, Views, load
-from viewfuse.data.known.knowledge import Knowledge
-from viewfuse.data.known.weights import sample_weights, weights_of_views
+from viewfuse.data.known.knowledge import Knowledge, sample_weights, weights_of_views
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError
 from viewfuse.methods.urrl import method as losses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from run_folders import a_split
 from viewfuse import DataError, Views, read_views
 from viewfuse.cli import main
 from viewfuse.io.csv_text import marked, unmarked, write_harmless
 from viewfuse.io.readers import text
+from viewfuse.io.writers import Sheet
 
 SIGNS = "=+-@;,|'\"\t\r\n ＝＋－＠x1"  # noqa: RUF001
 
@@ -49,6 +52,7 @@ def test_numbers_are_not_marked():
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_filled_views_with_odd_names_can_be_predicted(tmp_path):
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
@@ -73,6 +77,21 @@ def test_filled_views_with_odd_names_can_be_predicted(tmp_path):
             assert result.exit_code == 0, result.output
             assert "warning" not in result.output
     assert read_views(tmp_path / "filled").ids.tolist() == [f"=s{i}" for i in range(10)]
+
+
+def test_names_of_views_cannot_steer_the_terminal(tmp_path, monkeypatch):
+    name = "a\x07"
+    choice = {"splits": [a_split(-1, 0, [5, 4], 1.0, alone=name)], "why": f"2 clusters, as {name} shows"}
+    alarms = SimpleNamespace(alarms=[f"view {name!s} is missing"], sheet=lambda: Sheet(("view",), []), n_samples=1)
+    model = SimpleNamespace(drift=lambda views: alarms, view_names_=["x"], _model=None)
+    monkeypatch.setattr("viewfuse.URRL.choose", lambda *_: choice)
+    monkeypatch.setattr("viewfuse.load", lambda *_, **__: model)
+    (tmp_path / "x.csv").write_text("id,a\n" + "".join(f"s{i},{i}\n" for i in range(9)))
+    for verb in (["choose", str(tmp_path / "x.csv")], ["drift", str(tmp_path), str(tmp_path / "x.csv")]):
+        said = CliRunner().invoke(main, verb, catch_exceptions=False)
+        assert said.exit_code == 0, said.output
+        assert "view a" in said.output or "as a" in said.output
+        assert "\x07" not in said.output
 
 
 @pytest.mark.parametrize("start", [2**53, 2**54, 2**60, -(2**62)])

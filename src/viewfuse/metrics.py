@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from viewfuse.data.alignment import is_missing
+from viewfuse.data.known.hints import as_objects
 from viewfuse.errors import DataError
 
 
@@ -49,7 +51,7 @@ def _labels(name: str, labels: ArrayLike) -> NDArray[np.generic]:
     found = np.asarray(labels)
     if found.ndim != 1:
         raise DataError(f"{name} has {found.ndim} dimensions; give one label per sample")
-    missing = [row for row, label in enumerate(found.tolist()) if label is None or label != label]
+    missing = [row for row, label in enumerate(as_objects(labels).tolist()) if is_missing(label)]
     if missing:
         raise DataError(f"{name}, row {missing[0]}: the label is missing; leave such samples out of both lists")
     return found

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import checked_mask
-from viewfuse.data.given import has_row_labels, is_sparse, is_table
-from viewfuse.data.tables import filled
+from viewfuse.data.digits import exact_frame, has_long_numbers
+from viewfuse.data.given import has_row_labels, is_annotated, is_sparse, is_table
+from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
 
@@ -203,21 +204,19 @@ def _shown(mask: Any, view: Any, names: Sequence[str]) -> NDArray[np.bool_]:
     """The mask with its rows in the order of a view."""
     if has_row_labels(view):
         return checked_mask(mask, view.index.tolist(), names, view.index)
-    return checked_mask(mask, range(len(np.asarray(mask))), names)
+    return checked_mask(mask, range(len(mask) if hasattr(mask, "__len__") else 0), names)
 
 
 def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
-    if is_sparse(view):
-        raise DataError(
-            f"view {name!r} is sparse, and an empty row of it is data; leave it as it is, and hide rows by "
-            "Views(data, mask=mask)"
-        )
-    values = view if hasattr(view, "iloc") else np.asarray(view)
+    if is_sparse(view) or is_annotated(view):
+        what = "sparse, and an empty row of it is data" if is_sparse(view) else "no array"
+        raise DataError(f"view {name!r} is {what}; leave it as it is, and hide rows by Views(data, mask=mask)")
+    values = view if hasattr(view, "iloc") else as_array(str(name), view)
     if len(values.shape) != 2 or len(values) != len(shown):
         raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")
     if hasattr(view, "iloc"):  # frames stay frames, with their labels
-        return view.where(np.broadcast_to(shown[:, None], view.shape))
-    if isinstance(view, np.ma.MaskedArray):
-        values = filled(view)
+        return exact_frame(view).where(np.broadcast_to(shown[:, None], view.shape))
+    if has_long_numbers(values):  # floats would lose their last digits
+        values = values.astype(object)
     dtype = np.result_type(values.dtype, np.float32)
     return np.where(shown[:, None], values.astype(dtype, copy=False), np.array(np.nan, dtype=dtype))

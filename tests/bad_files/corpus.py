@@ -570,7 +570,7 @@ def _(path):
     pq.write_table(pa.table([["a"], [1.0], [2.0]], names=["id", "x", "x"]), path)
 
 
-@bad("words.parquet", "id 0, column 'stage': 'II' is not a number, unlike other cells")
+@bad("words.parquet", "id 'a', column 'stage': 'II' is not a number, unlike other cells")
 def _(path):
     pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, 2.0], "stage": ["II", "3"]}), path)
 

@@ -46,7 +46,11 @@ MORE = {
     "update": "Let new samples join a run, whose clusters keep their numbers.",
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
-_TOGETHER = {"later": ("drift", "rename", "update", "validate"), "predict": ("embed", "impute", "info", "score")}
+_TOGETHER = {
+    "inspect": ("choose",),
+    "later": ("drift", "rename", "update", "validate"),
+    "predict": ("embed", "explain", "impute", "info", "score"),
+}
 """Verbs that share a module, in which their functions are called like them."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
 
@@ -225,7 +229,7 @@ def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *
         tell(f"viewfuse: warning: {line}")
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="viewfuse")
 def main() -> None:
     """Cluster samples described by several views when some views of some samples are missing."""

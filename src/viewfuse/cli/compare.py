@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
@@ -19,6 +19,9 @@ from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
+
+if TYPE_CHECKING:
+    from viewfuse.comparison.results import Cells
 
 
 class _WithLists(click.Command):
@@ -70,32 +73,28 @@ def _numbers(text: str) -> list[float]:
 @click.option(
     "--clusters",
     "n_clusters",
-    type=options.Whole(),
+    type=kinds.Whole(),
     help="Number of clusters; of several data sets by default that of their classes.",
 )
 @options.out("Folder for the results; a stopped comparison resumes there.")
-@click.option(
-    "--methods", default="all", show_default=True, metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."
-)
+@click.option("--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}.")
 @click.option(
     "--rates",
     default="0",
-    show_default=True,
     metavar="SHARE,...",
     help="Shares of the samples that views are hidden from, besides those that are missing.",
 )
 @click.option(
     "--missing-number",
-    type=options.Whole(),
+    type=kinds.Whole(),
     help="Views that each of these loses; by default two thirds of all, rounded.",
 )
 @click.option(
     "--seeds",
     "--masks",
     "seeds",
-    type=options.Whole(),
+    type=kinds.Whole(),
     default=5,
-    show_default=True,
     help="Masks and trainings of each method and rate.",
 )
 @click.option(
@@ -113,9 +112,9 @@ def _numbers(text: str) -> list[float]:
     help="Of several data sets: the method that others are tested against; by default the first.",
 )
 @click.option("--latex", is_flag=True, help="Print the table as LaTeX.")
-@options.pictures
+@kinds.pictures
 @options.device
-@options.engine
+@kinds.engine
 @options.as_json
 def command(
     inputs: options.Inputs,
@@ -140,7 +139,7 @@ def command(
             raise SettingError("several data sets have their labels in their files; leave out --labels")
         if inputs.batch is not None:
             raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
-        with options.on_engine(engine, address, device), _kept(out):
+        with kinds.on_engine(engine, address, device), _kept(out):
             _compare_sets(
                 inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
             )
@@ -154,16 +153,12 @@ def command(
     from viewfuse.comparison.results import cells, failures, note
     from viewfuse.comparison.run import compare
 
-    with options.on_engine(engine, address, device), _kept(out):
+    with kinds.on_engine(engine, address, device), _kept(out):
         found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
-    if as_json:
-        options.show({"runs": found.rows(), "written to": str(out)}, as_json)
-    else:
-        click.echo((out / "table.tex").read_text() if latex else options.table(*cells(found), text=(0, 1)))
+    if not as_json:
         for line in failures(found):
             _tell(line)
-        click.echo(f"\n{note(found)}\n")
-        options.show({"written to": str(out)}, as_json)
+    _show(out, {"runs": found.rows()} if as_json else None, [cells(found)], note(found), latex)
     if all(run.failed for run in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
@@ -194,17 +189,22 @@ def _compare_sets(
             raise DataError(f"two data sets are called {path.stem!r}; give one file another name")
         sets[path.stem] = LabelledSet(source.read(), as_classes(source.labels))
     found = compare_sets(sets, methods, out=out, log=_tell, **asked)
-    if as_json:
-        tests = [asdict(one) for one in found.tests]
-        options.show({"sets": {name: one.rows() for name, one in found.sets.items()}, "tests": tests,
-                      "written to": str(out)}, as_json)  # fmt: skip
-        return
-    if latex:
-        click.echo(found.latex())
+    rows, tests = {name: one.rows() for name, one in found.sets.items()}, [asdict(one) for one in found.tests]
+    facts = {"sets": rows, "tests": tests} if as_json else None
+    _show(out, facts, [found.cells(), found.test_cells()], found.note(), latex)
+
+
+def _show(out: Path, facts: dict[str, Any] | None, tables: Sequence[Cells], note: str, latex: bool) -> None:
+    """Print facts as JSON, or tables with a note: as text, or as LaTeX in which all else is a comment."""
+    if facts is not None:
+        options.show({**facts, "written to": str(out)}, True)
+    elif latex:
+        click.echo((out / "table.tex").read_text(encoding="utf-8"), nl=False)
+        _tell(f"written to {out}")
     else:
-        click.echo("\n\n".join(options.table(*part, text=(0, 1)) for part in (found.cells(), found.test_cells())))
-        click.echo(f"\n{found.note()}\n")
-    options.show({"written to": str(out)}, as_json)
+        click.echo("\n\n".join(options.table(header, lines, text=(0, 1)) for header, lines in tables))
+        click.echo(f"\n{note}\n")
+        options.show({"written to": str(out)}, False)
 
 
 @contextmanager

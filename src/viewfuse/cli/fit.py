@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
-from viewfuse.cli import options
-from viewfuse.cli.kinds import KnownFiles, known_files
+from viewfuse.cli import kinds, options
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
@@ -25,14 +25,14 @@ from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import write_evidence
+from viewfuse.report.run_folder import ALPHA, write_evidence
+from viewfuse.report.tables import count
 from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import plain, tell
 
 if TYPE_CHECKING:
     from viewfuse import URRL
-    from viewfuse.methods.base import MultiViewClusterer
 
 
 _NOT_SHORT = ("params", "names", "decisions", "remarks", "alpha", "command", "files")
@@ -43,26 +43,26 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {options.int_or_text: "INTEGER|auto", options.float_or_text: "FLOAT|auto", str: "default|paper"}
+_METAVARS = {kinds.int_or_text: "INTEGER|auto", kinds.float_or_text: "FLOAT|auto", str: "default|paper"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "schedule": (str, "What auto means for epochs: default or paper."),
-    "imputed_bias": (options.Number(), "Attention bias of views that are filled from donors."),
-    "clustering_weight": (options.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (options.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
-    "feature_dropout": (options.Number(), "Share of the values set to zero in training."),
-    "noise": (options.Number(), "Deviation of the noise added in training."),
+    "imputed_bias": (kinds.Number(), "Attention bias of views that are filled from donors."),
+    "clustering_weight": (kinds.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
+    "robustness_weight": (kinds.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
+    "feature_dropout": (kinds.Number(), "Share of the values set to zero in training."),
+    "noise": (kinds.Number(), "Deviation of the noise added in training."),
     "view_dropout": (
-        options.float_or_text,
+        kinds.float_or_text,
         "Chance that a view is hidden in training; auto: by the share that is missing.",
     ),
-    "weight_decay": (options.Number(), "Weight decay of Adam."),
-    "learning_rate": (options.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
-    "batch_size": (options.Whole(), "Samples per step."),
-    "hidden_dim": (options.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
-    "embedding_dim": (options.int_or_text, "Width of the embedding; auto: by the number of samples."),
-    "n_neighbors": (options.Whole(), "Length of every neighbour list, the sample itself included."),
-    "joint_epochs": (options.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
-    "pretrain_epochs": (options.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
+    "weight_decay": (kinds.Number(), "Weight decay of Adam."),
+    "learning_rate": (kinds.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
+    "batch_size": (kinds.Whole(), "Samples per step."),
+    "hidden_dim": (kinds.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
+    "embedding_dim": (kinds.int_or_text, "Width of the embedding; auto: by the number of samples."),
+    "n_neighbors": (kinds.Whole(), "Length of every neighbour list, the sample itself included."),
+    "joint_epochs": (kinds.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
+    "pretrain_epochs": (kinds.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
 }
 
 
@@ -71,7 +71,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     for name, (kind, text) in _SETTINGS.items():
         flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
         shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
-        function = click.option(flag, **shape, show_default=True, help=text)(function)
+        function = click.option(flag, **shape, help=text)(function)
     return function
 
 
@@ -80,10 +80,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--clusters",
     "n_clusters",
-    type=options.int_or_text,
-    metavar=_METAVARS[options.int_or_text],
-    default="auto",
-    show_default=True,
+    **kinds.AUTO,
     help="Number of clusters; auto: what is found again, more than in data without structure.",
 )
 @options.cluster_range
@@ -94,7 +91,7 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     metavar="DIR",
     help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
 )
-@known_files
+@kinds.known_files
 @options.scaling
 @options.fill
 @options.reduction
@@ -102,27 +99,22 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--effort",
     default="auto",
-    show_default=True,
     help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings, and "
     "all of it five times again, to validate it).",
 )
 @click.option(
     "--outliers",
     default="mark",
-    show_default=True,
     help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
 )
 @options.device
 @options.random_state
 @click.option(
     "--n-init",
-    type=options.int_or_text,
-    metavar=_METAVARS[options.int_or_text],
-    default="auto",
-    show_default=True,
+    **kinds.AUTO,
     help="Trainings, of which the best is kept; auto: one, three if thorough.",
 )
-@options.jobs
+@kinds.jobs
 @click.option(
     "--like",
     type=options.PATH,
@@ -130,16 +122,16 @@ def _settings(function: Callable[..., None]) -> Callable[..., None]:
     help="A former run, or a model: clusters that are the same have its numbers, others have new ones.",
 )
 @options.alpha
-@click.option("--keep", type=options.Whole(), help="Training samples that the saved model keeps; all by default.")
+@click.option("--keep", type=kinds.Whole(), help="Training samples that the saved model keeps; all by default.")
 @_settings
-@options.pictures
+@kinds.pictures
 @options.force
 @options.as_json
 def command(
     inputs: options.Inputs,
     out: Path | None,
     resume: Path | None,
-    known: KnownFiles,
+    known: kinds.KnownFiles,
     like: Path | None,
     alpha: float,
     keep: int | None,
@@ -150,11 +142,13 @@ def command(
     **params: Any,
 ) -> None:
     """Filled in by the group."""
+    from viewfuse.fitted.persistence import check_model_folder
+
     params["reduction"] = options.with_log1p(params["reduction"], log1p)
     out = _place(out, resume)
     may_exist = force or resume is not None or _is_unfinished(out)
     with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
-        check_run_folder(out)
+        check_model_folder(out / "model")  # which may be something else: before hours of training
         with _kept(out / _CHECKPOINT, force):
             summary = _fit(folder, out, inputs, known.read(), like, alpha, keep, style, params)
     page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
@@ -208,13 +202,6 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
         raise
 
 
-def check_run_folder(out: Path) -> None:
-    """Refuse a folder whose `model` is something else than a model, before hours of training."""
-    from viewfuse.fitted.persistence import check_model_folder
-
-    check_model_folder(out / "model")
-
-
 def results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
@@ -225,57 +212,72 @@ def results_in(out: Path) -> Callable[[str], bool]:
     return {*_RESULTS, *own}.__contains__
 
 
-def _former(like: Path | None, device: str) -> MultiViewClusterer | None:
-    """The model of a run, or a model, whose numbers are kept."""
-    from viewfuse import load
-
-    return None if like is None else load(options.model_in(like), device=device)
-
-
 def _fit(
     out: Path, place: Path, inputs: options.Inputs, known: dict[str, Any], like: Path | None, alpha: float,
     keep: int | None, style: PictureStyle, params: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
-    config = Config(**{name: params[name] for name in _SETTINGS})
-    former, views = _former(like, params["device"]), inputs.open().read()
-    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
-    from viewfuse import URRL
+    from viewfuse import URRL, load
 
+    config = Config(**{name: params[name] for name in _SETTINGS})
+    former = None if like is None else load(options.model_in(like), device=params["device"])
+    views = inputs.open().read()
+    representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     began = time.perf_counter()
     own = {name: value for name, value in params.items() if name not in _SETTINGS}
     model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, like=former, **known)
-    judged = model.judge(alpha=alpha)
-    summary = {
-        "samples": len(views),
-        "views": list(views.names),
-        "cluster_sizes": np.bincount(judged.labels[judged.labels != OUTLIER], minlength=model.n_clusters_).tolist(),
-        "found_again": [round(one["again"], 3) for one in model.trust_.clusters],
-        "uncertain": int(judged.uncertain.sum()),
+    facts = {
         "epochs": len(model.history_["epoch"]),
         "seconds": round(time.perf_counter() - began, 1),
         "remarks": data_warnings(views),
-        "decisions": model.decisions_,
         "params": params,
         "alpha": alpha,
         "command": options.typed(),
     }
+    _write_results(out, model, views, inputs, style)
+    return listed(out, write_run(out, model, views, facts, title=place.resolve().name, keep=keep))
+
+
+def write_run(
+    folder: Path, model: URRL, views: Views, facts: Mapping[str, Any], *, title: str, keep: int | None = None
+) -> dict[str, Any]:
+    """Write labels, model, summary and page of a run, or write them again; `facts` are what else its summary says."""
+    from viewfuse.methods.trusting import trust_in
+
+    judged, trust = model.judge(alpha=facts.get("alpha", ALPHA)), trust_in(model.decisions_)
+    found: dict[str, Any] = {
+        "samples": len(views),
+        "views": list(views.names),
+        "cluster_sizes": np.bincount(judged.labels[judged.labels != OUTLIER], minlength=model.n_clusters_).tolist(),
+        **({} if trust is None else {"found_again": [round(one["again"], 3) for one in trust.clusters]}),
+        "uncertain": int(judged.uncertain.sum()),
+    }
+    summary = {**found, **facts, **found, "decisions": model.decisions_}
     if model.cluster_names_:
         summary["names"] = {str(label): name for label, name in model.cluster_names_.items()}
-    write_labels(out / "labels.csv", views, judged, model.cluster_names_)
-    _write_results(out, model, views, inputs, style)
-    model.save(out / "model", keep=keep)
-    write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
-    _write_report(out, place.resolve().name)
-    summary["files"] = sorted(path.name for path in (*out.iterdir(), out / _SUMMARY))
-    write_file(out / _SUMMARY, as_json_text(summary, indent=1).encode())
+    write_labels(folder / "labels.csv", views, judged, model.cluster_names_)
+    model.save(folder / "model", keep=keep)
+    write_summary(folder, summary)
+    _write_report(folder, title)
+    return summary
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write what a run says of itself."""
+    write_file(folder / _SUMMARY, as_json_text(summary, indent=1).encode())
+
+
+def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a new folder with the names of all of its files."""
+    summary["files"] = sorted(path.name for path in folder.iterdir())
+    write_summary(folder, summary)
     return summary
 
 
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
+        write_report([out], out / "report.html", spell=kinds.spelling(command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
@@ -284,16 +286,15 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    spell = options.spelling(command)
+    spell = kinds.spelling(command)
     decided = {label(one): words(one, spell) for one in restored(summary["decisions"]).values()}
     return facts | decided | remarked
 
 
 def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs, style: PictureStyle) -> None:
-    n, width = model.embedding_.shape
-    places = place_samples(model.embedding_)
+    places, width = place_samples(model.embedding_), model.embedding_.shape[1]
     write_evidence(out, model, views, places)
-    write_embedding(out / "embedding.npy", n, width, [(views, model.embedding_)])
+    write_embedding(out / "embedding.npy", len(views), width, [(views, model.embedding_)])
     write_history(out / "history.csv", model.history_)
     for file in inputs.annotated():
         results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
@@ -302,12 +303,21 @@ def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs,
 
 
 def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureStyle) -> None:
-    title = f"{len(views):,} samples, {len(views.names)} views, {model.n_clusters_} clusters"
-    tags = {label: model.cluster_names_.get(label, str(label)) for label in range(model.n_clusters_)}
-    shown = places, model.labels_, views.mask, views.names
-    lacking = {"map.png": why_not_drawn(draw_map, out / "map.png", *shown, title=title, tags=tags, style=style)}
+    shown = places, model.labels_, views.mask, views.names, model.n_clusters_, model.cluster_names_
+    lacking = {"map.png": why_not_drawn(draw_run, out, *shown, style)}
     if "n_clusters" in model.decisions_:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"], style)
     for why in dict.fromkeys(filter(None, lacking.values())):
         names = " and no ".join(name for name, reason in lacking.items() if reason == why)
         tell(f"there is no {names}: {plain(why)}")
+
+
+def draw_run(
+    out: Path, places: Places, labels: NDArray[np.int64], mask: NDArray[np.bool_], views: Sequence[str],
+    n_clusters: int, names: Mapping[int, str], style: PictureStyle,
+) -> None:  # fmt: skip
+    """Draw the map of a run, with the names of its clusters."""
+    counts = (len(labels), "sample"), (len(views), "view"), (n_clusters, "cluster")
+    title = ", ".join(count(*one) for one in counts)
+    tags = {label: names.get(label, str(label)) for label in range(n_clusters)}
+    draw_map(out / "map.png", places, labels, mask, views, title=title, tags=tags, style=style)

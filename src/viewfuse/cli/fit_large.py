@@ -9,22 +9,16 @@ from typing import Any
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.settings import named_values
 
 _LONG = ("decisions", "fit", "offset", "contents")
-_AUTO: dict[str, Any] = {
-    "type": options.int_or_text,
-    "metavar": "INTEGER|auto",
-    "default": "auto",
-    "show_default": True,
-}
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="FOLDER|FILE...")
-@click.option("--clusters", "n_clusters", **_AUTO, help="Number of clusters; auto: chosen on the bank.")
+@click.option("--clusters", "n_clusters", **kinds.AUTO, help="Number of clusters; auto: chosen on the bank.")
 @options.cluster_range
 @options.out("Folder for the results, on a file system that all processes see; a run that was begun there resumes.")
 @click.option("--id-column", metavar="NAME", help="Column of ids; the first one by default.")
@@ -34,14 +28,18 @@ _AUTO: dict[str, Any] = {
     metavar="VIEW=PATTERN",
     help="The columns of a view, where they are neither lists nor called VIEW.COLUMN. Once per view.",
 )
-@click.option("--bank", **_AUTO, help="Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU.")
-@click.option("--steps", **_AUTO, help="Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU.")
-@click.option("--batch-size", **_AUTO, help="Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU.")
+@click.option("--bank", **kinds.AUTO, help="Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU.")
+@click.option(
+    "--steps", **kinds.AUTO, help="Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU."
+)
+@click.option(
+    "--batch-size", **kinds.AUTO, help="Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU."
+)
 @click.option("--embedding/--no-embedding", default=True, help="Whether the label files hold the embedding as well.")
 @options.scaling
 @options.fill
 @options.reduction
-@click.option("--effort", default="auto", show_default=True, help="Of the fit on the bank: quick, auto or thorough.")
+@click.option("--effort", default="auto", help="Of the fit on the bank: quick, auto or thorough.")
 @options.device
 @options.random_state
 @options.force

@@ -1,14 +1,16 @@
-"""viewfuse inspect."""
+"""viewfuse inspect and choose: what files say before any fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.filling import filled_by_median
@@ -19,8 +21,12 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io import writers as results
 from viewfuse.methods.urrl.config import Config
+from viewfuse.plots.pictures import why_not_drawn
+from viewfuse.plots.style import PictureStyle
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
-from viewfuse.utils.console import plain
+from viewfuse.selection.messages import p_value
+from viewfuse.utils.atomic import write_file
+from viewfuse.utils.console import is_live, plain, tell
 
 _MOST_CELLS, _MOST_STORED = 5_000_000, 1_000_000
 """Values of a dense and of a sparse view from which its kind and components are found; of more, rows are drawn."""
@@ -180,7 +186,8 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     from viewfuse.methods.urrl.training import measured_step
 
     config, widths = Config().sized(n_samples), [one.columns for one in front_ends]
-    n_scalings = _n_scalings(Reduction(tuple(front_ends)))
+    units = Reduction(tuple(front_ends)).units
+    n_scalings = max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in units)  # how many of the three differ
     step = measured_step(widths, config, n_samples)
     return {
         "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings, step), 1),
@@ -191,6 +198,78 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     }
 
 
-def _n_scalings(reduction: Reduction) -> int:
-    """How many of the three scalings differ: rows of one length are scaled in one way only, components in two."""
-    return max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in reduction.units)
+@click.command()
+@options.inputs
+@options.cluster_range
+@options.scaling
+@options.fill
+@options.reduction
+@options.log1p
+@options.device
+@options.random_state
+@click.option(
+    "--out", type=options.PATH, metavar="PATH", help="Folder for k.png and choice.json; else none is written."
+)
+@kinds.pictures
+@options.force
+@options.as_json
+def choose(
+    inputs: options.Inputs,
+    out: Path | None,
+    style: PictureStyle,
+    log1p: Sequence[str],
+    force: bool,
+    as_json: bool,
+    **params: Any,
+) -> None:
+    """Filled in by the group."""
+    params["reduction"] = options.with_log1p(params["reduction"], log1p)
+    if out is not None:
+        options.check_new_folder(out, force, inputs)
+    views = inputs.open().read()
+    from viewfuse import URRL
+
+    decision = URRL(**params, verbose=is_live()).choose(views)
+    if out is not None:
+        _write_choice(out, decision, style)
+    if as_json:
+        options.show({**decision, **({"written to": str(out)} if out else {})}, as_json)
+        return
+    if decision["splits"]:
+        click.echo("\n".join(drawn_tree(decision["splits"])) + "\n")
+    click.echo(plain(decision["why"]))
+    if out is not None:
+        click.echo(f"\nwritten to {out}")
+
+
+def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A tree in lines, with the size of each part; parts that no standing split divides are the clusters."""
+    lines = [f"{sum(splits[0]['sizes']):,} samples{_said(splits[0])}"]
+    _draw(lines, splits, 0, "")
+    return lines
+
+
+def _draw(lines: list[str], splits: Sequence[Mapping[str, Any]], place: int, margin: str) -> None:
+    below = {one["side"]: i for i, one in enumerate(splits) if one["parent"] == place}
+    for side, size in enumerate(splits[place]["sizes"] if splits[place]["stands"] else ()):
+        inner = below.get(side)
+        lines.append(f"{margin}{'|-' if side == 0 else '`-'} {size:,}{'' if inner is None else _said(splits[inner])}")
+        if inner is not None:
+            _draw(lines, splits, inner, margin + ("|  " if side == 0 else "   "))
+
+
+def _said(split: Mapping[str, Any]) -> str:
+    held = [one for one in split["held_out"].values() if one is not None]
+    views = f", views left out {sum(held) / len(held):.2f}" if held else ""
+    views = f", in {plain(split['alone'])} alone" if split["alone"] else views
+    ends = "" if split["stands"] else ", stays whole"
+    return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
+
+
+def _write_choice(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:
+    write_file(out / "choice.json", results.as_json(decision, indent=1).encode())
+    from viewfuse.plots.pictures import draw_choice
+
+    why = why_not_drawn(draw_choice, out / "k.png", decision, style)
+    if why is not None:
+        tell(f"k.png is not there: {plain(why)}")

@@ -9,8 +9,7 @@ import functools
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +76,10 @@ def _number_or_text(kind: type[Any], value: Any) -> Any:
     return number
 
 
+AUTO: dict[str, Any] = {"type": int_or_text, "metavar": "INTEGER|auto", "default": "auto"}
+"""Of an option that takes a whole number, or auto."""
+
+
 def spelling(command: click.Command) -> Spell:
     """How messages of a command spell parameters: as its options."""
     options = {str(one.name): one for one in command.params if isinstance(one, click.Option)}
@@ -111,7 +114,7 @@ jobs = click.option(
 )
 _ENGINE = (
     jobs,
-    click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
+    click.option("--engine", type=click.Choice(("local", "ray")), default="local",
                  help="Where the jobs run: on this machine, or on a Ray cluster."),
     click.option("--address", metavar="HOST:PORT",
                  help="Of the Ray cluster; auto finds one, or starts Ray here."),
@@ -175,41 +178,45 @@ def _ray_config(ray: Any, device: str) -> Any:
     return joblib.parallel_config("ray", n_jobs=n_gpus, ray_remote_args={**asked, "num_gpus": 1})
 
 
-def pictures(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options --format and --columns as one argument, `style`."""
+Command = Callable[..., None]
 
-    @wraps(function)
-    def with_style(*args: Any, formats: str, columns: str | None, **named: Any) -> Any:
-        asked = tuple(dict.fromkeys(one.strip().lower() for one in formats.split(",") if one.strip()))
-        unknown = [one for one in asked if one not in FORMATS]
-        if unknown or not asked:
-            raise SettingError(f"--format must be some of {', '.join(FORMATS)}, with commas between; got {formats!r}")
-        return function(*args, **named, style=PictureStyle(asked, int(columns or 0)))
 
-    widths = " or ".join(f"{width:g}" for width in COLUMN_WIDTHS.values())
-    options = (
-        click.option("--format", "formats", default="png", show_default=True, metavar="NAME,...",
-                     help=f"Formats of pictures: some of {', '.join(FORMATS)}."),
-        click.option("--columns", type=click.Choice([str(count) for count in COLUMN_WIDTHS]),
-                     help=f"Pictures for one or two columns of a journal, {widths} inches wide; else for screens."),
-    )  # fmt: skip
-    for option in reversed(options):
-        with_style = option(with_style)
-    return with_style
+def as_one(name: str, collect: Callable[..., Any], *options: Callable[[Command], Command]) -> Callable[..., Command]:
+    """Give a command several options as one argument `name`, which `collect` makes of their values."""
+
+    def with_one(function: Command) -> Command:
+        @functools.wraps(function)
+        def collected(**given: Any) -> None:
+            function(**{name: collect(**{one: given.pop(one) for one in own})}, **given)
+
+        whole: Command = collected
+        for option in reversed(options):
+            whole = option(whole)
+        own = [str(one.name) for one in whole.__click_params__[-len(options) :]]  # type: ignore[attr-defined]
+        return whole
+
+    return with_one
+
+
+def _style(formats: str, columns: str | None) -> PictureStyle:
+    asked = tuple(dict.fromkeys(one.strip().lower() for one in formats.split(",") if one.strip()))
+    if not asked or not set(asked) <= set(FORMATS):
+        raise SettingError(f"--format must be some of {', '.join(FORMATS)}, with commas between; got {formats!r}")
+    return PictureStyle(asked, int(columns or 0))
+
+
+pictures = as_one(
+    "style",
+    _style,
+    click.option("--format", "formats", default="png", metavar="NAME,...",
+                 help=f"Formats of pictures: some of {', '.join(FORMATS)}."),
+    click.option("--columns", type=click.Choice([str(count) for count in COLUMN_WIDTHS]),
+                 help="Pictures for one or two columns of a journal, "
+                 f"{' or '.join(f'{width:g}' for width in COLUMN_WIDTHS.values())} inches wide; else for screens."),
+)  # fmt: skip
 
 
 _FILE = click.Path(path_type=Path)
-_OPTIONS = (
-    click.option("--hints", type=_FILE, metavar="FILE",
-                 help="CSV with the columns id and label: classes of some samples, which their clusters follow. "
-                 "Empty: not known."),
-    click.option("--must-link", type=_FILE, metavar="FILE", help="CSV of two columns: ids that belong together."),
-    click.option("--cannot-link", type=_FILE, metavar="FILE", help="CSV of two columns: ids that do not."),
-    click.option("--sample-weight", type=_FILE, metavar="FILE",
-                 help="CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
-    click.option("--view-weights", multiple=True, metavar="VIEW=NUMBER",
-                 help="How much a view counts; 1 by default. Once per view."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -234,14 +241,16 @@ class KnownFiles:
         }
 
 
-def known_files(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of what is known, as one argument `known`."""
-
-    @functools.wraps(function)
-    def collected(**rest: Any) -> None:
-        own = KnownFiles(**{one.name: rest.pop(one.name) for one in fields(KnownFiles)})
-        function(known=own, **rest)
-
-    for option in reversed(_OPTIONS):
-        collected = option(collected)
-    return collected
+known_files = as_one(
+    "known",
+    KnownFiles,
+    click.option("--hints", type=_FILE, metavar="FILE",
+                 help="CSV with the columns id and label: classes of some samples, which their clusters follow. "
+                 "Empty: not known."),
+    click.option("--must-link", type=_FILE, metavar="FILE", help="CSV of two columns: ids that belong together."),
+    click.option("--cannot-link", type=_FILE, metavar="FILE", help="CSV of two columns: ids that do not."),
+    click.option("--sample-weight", type=_FILE, metavar="FILE",
+                 help="CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+    click.option("--view-weights", multiple=True, metavar="VIEW=NUMBER",
+                 help="How much a view counts; 1 by default. Once per view."),
+)  # fmt: skip

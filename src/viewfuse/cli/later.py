@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.cli.fit import command as fit
-from viewfuse.cli.fit import results_in
+from viewfuse.cli.fit import draw_run, listed, results_in, write_run, write_summary
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.labels import read_table
-from viewfuse.io.writers import OUTLIER, Sheet, named_rows, write_embedding, write_history, write_labels, write_sheets
+from viewfuse.io.writers import Sheet, named_rows, write_embedding, write_history, write_sheets
 from viewfuse.io.writers import as_json as json_text
-from viewfuse.plots.pictures import draw_map, why_not_drawn
+from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import read_run
+from viewfuse.report.run_folder import read_run, write_places
 from viewfuse.selection.messages import p_value, words
-from viewfuse.utils.atomic import write_file
+from viewfuse.utils.atomic import keep_version, replacing
 from viewfuse.utils.console import plain, tell
-from viewfuse.utils.folders import keep_version, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +69,11 @@ def _write(run: Path, names: Mapping[int, str]) -> None:
     labels = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
     header, rows = tuple(labels), zip(*labels.values(), strict=True)
     write_sheets(run, {"labels.csv": Sheet(*named_rows(header, rows, names))})
-    summary = {**read_run(run).summary, "names": {str(label): name for label, name in names.items()}}
-    write_file(run / "summary.json", json_text(summary, indent=1).encode())
+    write_summary(run, {**read_run(run).summary, "names": {str(label): name for label, name in names.items()}})
     finished = read_run(run)
     if (why := why_not_drawn(_draw, finished)) is not None:
         tell(f"map.png has the former names: {plain(why)}")
-    write_report([run], run / "report.html", spell=options.spelling(fit))
+    write_report([run], run / "report.html", spell=kinds.spelling(fit))
 
 
 def _draw(run: FinishedRun) -> None:
@@ -85,11 +83,8 @@ def _draw(run: FinishedRun) -> None:
     row = {name: place for place, name in enumerate(run.ids)}
     xy = np.stack([run.map.numbers("x"), run.map.numbers("y")]).astype(np.float32)
     places = Places(np.array([row[name] for name in run.map.ids()]), xy, len(run.ids))
-    title = f"{len(run.ids):,} samples, {len(run.views)} views, {run.n_clusters} clusters"
-    tags = {label: run.cluster_names.get(label, str(label)) for label in range(run.n_clusters)}
-    kinds = tuple(kind for kind in FORMATS if (run.folder / f"map.{kind}").exists()) or FORMATS[:1]
-    shown = places, run.labels, run.present, run.views
-    draw_map(run.folder / "map.png", *shown, title=title, tags=tags, style=PictureStyle(kinds))
+    style = PictureStyle(tuple(one for one in FORMATS if (run.folder / f"map.{one}").exists()) or FORMATS[:1])
+    draw_run(run.folder, places, run.labels, run.present, run.views, run.n_clusters, run.cluster_names, style)
 
 
 @click.command()
@@ -111,7 +106,7 @@ def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None
         return
     shown = [(*row[:2], *(f"{value:.3f}" for value in row[2:5]), *map(p_value, row[5:7])) for row in rows]
     click.echo(options.table(sheet.header[:-1], shown, text=(0, 1)))
-    click.echo("\n" + "\n".join(found.alarms or ["no alarm: the samples are like those of training"]))
+    click.echo("\n" + "\n".join(map(plain, found.alarms or ["no alarm: the samples are like those of training"])))
 
 
 @click.command()
@@ -135,13 +130,13 @@ def update(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> Non
     with replacing(run, is_stale=lambda name: results(name) or name.startswith(tensors)) as folder:
         began = time.perf_counter()
         made = fitted.update(new)
+        moved = Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])
         if former is None:
             fitted.save(folder)
-        else:
+        write_sheets(folder, {"moved.csv": moved})
+        if former is not None:
             _write_update(folder, run, fitted, former, time.perf_counter() - began)
         kept = keep_version(run, folder)
-        moved = Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])
-        write_sheets(folder, {"moved.csv": moved})
     facts = {"samples": len(fitted.ids_), "new": made.chosen, "moved": len(made.moved), "empty": list(made.empty)}
     facts |= {"founded": [one["label"] for one in made.founded], "waiting": len(made.waiting)}
     said = facts if as_json else {"update": words(made)}
@@ -150,16 +145,16 @@ def update(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> Non
 
 def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, seconds: float) -> None:
     """The files of a run again, for all of its samples, in a new folder."""
-    places, (n, width) = place_samples(fitted.embedding_), fitted.embedding_.shape
-    xy = zip(fitted.ids_[places.rows].tolist(), *places.xy.astype(float).tolist(), strict=True)
-    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
-    write_embedding(folder / "embedding.npy", n, width, [(_views_of(fitted), fitted.embedding_)])
+    places, views = place_samples(fitted.embedding_), _views_of(fitted)
+    write_places(folder, fitted.ids_, places)
+    write_embedding(folder / "embedding.npy", len(views), fitted.embedding_.shape[1], [(views, fitted.embedding_)])
     write_history(folder / "history.csv", fitted.history_)
-    files = ["labels.csv", "map.csv", "embedding.npy", "history.csv", "moved.csv", "model", "report.html"]
-    changed = {"samples": n, "seconds": round(seconds, 1), "command": options.typed(), "remarks": [], "files": files}
-    _write_again(folder, fitted, former, run.resolve().name, epochs=len(fitted.history_["epoch"]), **changed)
+    changed = {"seconds": round(seconds, 1), "command": options.typed(), "remarks": []}
+    facts = {**former.summary, **changed, "epochs": len(fitted.history_["epoch"])}
+    summary = write_run(folder, fitted, views, facts, title=run.resolve().name)
     if (why := why_not_drawn(_draw, read_run(folder))) is not None:
         tell(f"there is no map.png: {plain(why)}")
+    listed(folder, summary)
 
 
 def _views_of(fitted: URRL) -> Views:
@@ -169,31 +164,12 @@ def _views_of(fitted: URRL) -> Views:
     return source_of(fitted._model, fitted.ids_).reduced
 
 
-def _write_again(folder: Path, fitted: URRL, former: FinishedRun, title: str, **changed: Any) -> dict[str, Any]:
-    """Labels, model, summary and page of a run whose model has changed; `changed` is what else its summary says."""
-    from viewfuse.methods.trusting import trust_in
-
-    judged = fitted.judge(alpha=former.alpha)
-    write_labels(folder / "labels.csv", _views_of(fitted), judged, fitted.cluster_names_)
-    fitted.save(folder / "model")
-    sizes = np.bincount(judged.labels[judged.labels != OUTLIER], minlength=fitted.n_clusters_).tolist()
-    summary = {**former.summary, "decisions": fitted.decisions_, "cluster_sizes": sizes, **changed}
-    summary["uncertain"] = int(judged.uncertain.sum())
-    if (trust := trust_in(fitted.decisions_)) is not None:
-        summary["found_again"] = [round(one["again"], 3) for one in trust.clusters]
-    write_file(folder / "summary.json", json_text(summary, indent=1).encode())
-    write_report([folder], folder / "report.html", spell=options.spelling(fit), title=title)
-    return summary
-
-
 _VALIDATION = "validation"
 
 
 @click.command()
 @click.argument("run", type=options.PATH, metavar="RUN")
-@click.option(
-    "--refits", type=options.WholeRange(2), default=5, show_default=True, help="Whole fits on 80 % of the samples."
-)
+@click.option("--refits", type=kinds.WholeRange(2), default=5, help="Whole fits on 80 % of the samples.")
 @options.device
 @options.as_json
 def validate(run: Path, refits: int, device: str, as_json: bool) -> None:
@@ -209,7 +185,7 @@ def validate(run: Path, refits: int, device: str, as_json: bool) -> None:
     fitted.checkpoint, fitted.verbose = run / _VALIDATION, True
     fitted.validate(refits)
     fitted.checkpoint, fitted.verbose = None, False
-    summary = _write_again(run, fitted, finished, run.resolve().name)
+    summary = write_run(run, fitted, _views_of(fitted), finished.summary, title=run.resolve().name)
     shutil.rmtree(run / _VALIDATION, ignore_errors=True)
     facts: dict[str, Any] = {"found_again": summary["found_again"], "trust": words(fitted.trust_)}
     options.show({**facts, "written to": str(run)}, as_json)

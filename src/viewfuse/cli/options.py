@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -14,54 +13,34 @@ from typing import Any
 
 import click
 
-from viewfuse.cli.kinds import (
-    Number,
-    NumberRange,
-    Whole,
-    WholeRange,
-    engine,
-    float_or_text,
-    int_or_text,
-    jobs,
-    on_engine,
-    pictures,
-    spelling,
-)
+from viewfuse.cli.kinds import NumberRange, Whole, as_one
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import AS_USUAL, Reading, open_source
 from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix, view_of
+from viewfuse.utils.atomic import replacing
 from viewfuse.utils.console import plain
-from viewfuse.utils.folders import replacing
 from viewfuse.utils.settings import named_values
 
-__all__ = [
-    "Number", "NumberRange", "Whole", "WholeRange", "engine", "float_or_text", "int_or_text", "jobs", "on_engine",
-    "pictures", "spelling",
-]  # fmt: skip
 PATH = click.Path(path_type=Path)
 
 model = click.argument("model", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-device = click.option(
-    "--device", default="auto", show_default=True, help="cpu, cuda, ...; auto takes a GPU if there is one."
-)
+device = click.option("--device", default="auto", help="cpu, cuda, ...; auto takes a GPU if there is one.")
 alpha = click.option(
     "--alpha",
     type=NumberRange(0, 1, min_open=True, max_open=True),
     default=0.1,
-    show_default=True,
     help="Uncertain are samples whose cluster only several together hold with a chance of 1 - alpha.",
 )
-random_state = click.option("--random-state", type=Whole(), default=0, show_default=True, help="Seed.")
+random_state = click.option("--random-state", type=Whole(), default=0, help="Seed.")
 cluster_range = click.option(
     "--cluster-range",
     type=(Whole(), Whole()),
     metavar="LEAST MOST",
     default=(1, 200),
-    show_default=True,
     help="The least and the largest number of clusters that auto may choose; at most one per eight samples.",
 )
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
@@ -70,25 +49,6 @@ trust_unchanged = click.option(
     is_flag=True,
     help="Take files whose sizes and times are those of an earlier run for the same, without reading them again.",
 )
-_INPUTS = (
-    click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
-    click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),
-    click.option("--block", multiple=True, metavar="VIEW=PATTERN",
-                 help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
-    click.option("--use", multiple=True, metavar="VIEW=PLACE",
-                 help="For .h5mu and .h5ad: X (default), layers/NAME or obsm/NAME. Once per view."),
-    click.option("--header/--no-header", default=None,
-                 help="Whether the first line of tables holds names of columns; by default it is guessed."),
-    click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
-    click.option("--only", multiple=True, metavar="COLUMN",
-                 help="Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
-    click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column of tables out. Repeatable."),
-    click.option("--batch", metavar="FILE|COLUMN",
-                 help="What must not decide: a CSV with the columns id and batch, or a column of a table."),
-    click.option("--id-pattern", metavar="REGEX", help="Ids are what it matches, such as [ACGT]+ of AAACGT-1."),
-    click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
-    click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
-)  # fmt: skip
 
 
 def out(what: str, *, required: bool = True) -> Callable[[Any], Any]:
@@ -155,20 +115,10 @@ class Inputs:
         return [file for file in self.files if file.suffix.lower() in (".h5mu", ".h5ad")]
 
 
-def inputs(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command its files and the options of reading them, as one argument `inputs`."""
-
-    @functools.wraps(function)
-    def collected(block: Sequence[str], use: Sequence[str], **rest: Any) -> None:
-        own = ("id_column", "header", "transpose", "only", "drop", "id_pattern", "allow_disjoint", "trusted")
-        plain = {name: rest.pop(name) for name in own}
-        reading = Reading(blocks=named_values("--block", block), use=named_values("--use", use), **plain)
-        names, files = zip(*map(_named, rest.pop("files")), strict=True)
-        function(inputs=Inputs(files, reading, names, rest.pop("batch")), **rest)
-
-    for option in reversed(_INPUTS):
-        collected = option(collected)
-    return collected
+def _inputs(files: Sequence[Path], batch: str | None, block: Sequence[str], use: Sequence[str], **how: Any) -> Inputs:
+    names, paths = zip(*map(_named, files), strict=True)
+    reading = Reading(blocks=named_values("--block", block), use=named_values("--use", use), **how)
+    return Inputs(paths, reading, names, batch)
 
 
 def _named(file: Path) -> tuple[str | None, Path]:
@@ -176,6 +126,29 @@ def _named(file: Path) -> tuple[str | None, Path]:
     name, sign, path = str(file).partition("=")
     is_named = sign and name and path and "/" not in name and not file.exists()
     return (name, Path(path)) if is_named else (None, file)
+
+
+inputs = as_one(
+    "inputs",
+    _inputs,
+    click.argument("files", nargs=-1, required=True, type=PATH, metavar="[VIEW=]FILE..."),
+    click.option("--id-column", metavar="NAME", help="Column of ids in tables; the first one by default."),
+    click.option("--block", multiple=True, metavar="VIEW=PATTERN",
+                 help="For one wide table: the columns of a view, such as rna=rna_*. Once per view."),
+    click.option("--use", multiple=True, metavar="VIEW=PLACE",
+                 help="For .h5mu and .h5ad: X (default), layers/NAME or obsm/NAME. Once per view."),
+    click.option("--header/--no-header", default=None,
+                 help="Whether the first line of tables holds names of columns; by default it is guessed."),
+    click.option("--transpose", multiple=True, metavar="VIEW", help="This table has samples in columns. Repeatable."),
+    click.option("--only", multiple=True, metavar="COLUMN",
+                 help="Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column of tables out. Repeatable."),
+    click.option("--batch", metavar="FILE|COLUMN",
+                 help="What must not decide: a CSV with the columns id and batch, or a column of a table."),
+    click.option("--id-pattern", metavar="REGEX", help="Ids are what it matches, such as [ACGT]+ of AAACGT-1."),
+    click.option("--allow-disjoint", is_flag=True, help="Tables may share no or hardly any ids."),
+    click.option("--trusted", is_flag=True, help="Read files in this process, without limits on time and memory."),
+)  # fmt: skip
 
 
 class PerView(click.Option):
@@ -196,13 +169,11 @@ class PerView(click.Option):
 scaling = click.option(
     "--scaling",
     default="auto",
-    show_default=True,
     help="auto (tries mixed, standard and minmax), or one of these, view, none.",
 )
 fill = click.option(
     "--fill",
     default="neighbors",
-    show_default=True,
     help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
 )
 reduction = click.option(
@@ -211,7 +182,6 @@ reduction = click.option(
     multiple=True,
     metavar="[VIEW=]HOW",
     default="auto",
-    show_default=True,
     help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
     "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import CannotWrite
 from viewfuse.report.page import tables_beside, write_report
 
@@ -23,14 +23,12 @@ from viewfuse.report.page import tables_beside, write_report
 )
 @click.option(
     "--batch",
-    default="",
     metavar="COLUMN",
     help="The column of --known that clusters should not follow, such as a plate.",
 )
 @click.option(
     "--survival",
     type=(str, str),
-    default=None,
     metavar="TIME EVENT",
     help="Columns of --known: times, and 1 where the event was seen then, else 0. Gives a log-rank test and curves.",
 )
@@ -40,7 +38,7 @@ def command(
     runs: tuple[Path, ...],
     out: Path,
     known: Path | None,
-    batch: str,
+    batch: str | None,
     survival: tuple[str, str] | None,
     force: bool,
     as_json: bool,
@@ -51,7 +49,7 @@ def command(
     _check_places(out, [*runs, *([known] if known else [])], force)
     from viewfuse.cli.fit import command as fit
 
-    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch, survival=survival or ())
+    tables = write_report(runs, out, known, spell=kinds.spelling(fit), batch=batch or "", survival=survival or ())
     options.show({"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}, as_json)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from viewfuse.cli import options
+from viewfuse.cli import kinds, options
 from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.console import how_to_install
@@ -20,13 +20,13 @@ _TOKEN = "VIEWFUSE_TOKEN"
 
 @click.command()
 @click.argument("model", type=options.PATH, metavar="MODEL|RUN")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; by default this machine alone.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
-@click.option("--max-rows", type=click.IntRange(1), default=Limits.rows, show_default=True, help="Per request.")
-@click.option("--max-bytes", type=click.IntRange(1), default=Limits.bytes, show_default=True, help="Per request.")
-@click.option("--queue", type=click.IntRange(1), default=Limits.places, show_default=True,
+@click.option("--host", default="127.0.0.1", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=kinds.WholeRange(0, 65535), default=8000, help="0 takes a free one.")
+@click.option("--max-rows", type=kinds.WholeRange(1), default=Limits.rows, help="Per request.")
+@click.option("--max-bytes", type=kinds.WholeRange(1), default=Limits.bytes, help="Per request.")
+@click.option("--queue", type=kinds.WholeRange(1), default=Limits.places,
               help="Requests that may wait; others are answered with 503.")  # fmt: skip
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), default=Limits.seconds, show_default=True,
+@click.option("--max-seconds", type=kinds.NumberRange(0, 86_400, min_open=True), default=Limits.seconds,
               help="Of computing, per request.")  # fmt: skip
 @options.device
 def command(
@@ -45,7 +45,7 @@ def command(
     from viewfuse.serve.opened import open_folder
     from viewfuse.serve.server import listen, run
 
-    reopen = partial(open_folder, model, device, spell=options.spelling(fit))
+    reopen = partial(open_folder, model, device, spell=kinds.spelling(fit))
     opened = reopen()
     token = os.environ.get(_TOKEN) or None
     sock = listen(host, port)

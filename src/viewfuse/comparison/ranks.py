@@ -22,6 +22,7 @@ from viewfuse.comparison.results import Comparison
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.drift import holm
 from viewfuse.plots.pictures import picture
+from viewfuse.plots.places import shortened
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
 LEVEL = 0.05
@@ -190,13 +191,15 @@ def signed_ranks(differences: NDArray[np.float64]) -> tuple[float, float]:
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""
 _LEVEL_WORDS = "5 %"
+_TICKS = 8
+"""Numbers that one column of a journal has room for."""
 
 
 def draw_critical_difference(path: Path, ranks: Ranks, *, title: str, style: PictureStyle = ON_SCREEN) -> None:
     """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
     height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
     with picture(path, "pictures of ranks", (9, height), dpi=130, style=style) as figure:
-        _draw_ranks(figure.subplots(), ranks)
+        _draw_ranks(figure.subplots(), ranks, *(("x-small", 16) if style.columns == 1 else ("medium", 40)))
         words = (
             f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
         )
@@ -204,8 +207,13 @@ def draw_critical_difference(path: Path, ranks: Ranks, *, title: str, style: Pic
             figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
 
 
-def _draw_ranks(axes: Any, ranks: Ranks) -> None:
-    """The axis, a bar per group of methods that are alike, and a line per method that leads to its name."""
+def _draw_ranks(axes: Any, ranks: Ranks, letters: str, longest: int) -> None:
+    """The axis, a bar per group of methods that are alike, and a line per method that leads to its name.
+
+    Parameters
+    ----------
+    letters, longest : size of the names, and how many letters of them there is room for
+    """
     k, bars = len(ranks.names), ranks.alike()
     half = (k + 1) // 2
     _axis(axes, k, ranks.critical_difference)
@@ -220,8 +228,9 @@ def _draw_ranks(axes: Any, ranks: Ranks) -> None:
         end = 1 - 0.15 if left else k + 0.15
         color = "#0072b2" if rank == ranks.mean_ranks[0] else "0.5"
         axes.plot((rank, rank, end), (0, depth, depth), color=color, linewidth=1)
-        text = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
-        axes.text(end, depth, text, ha="right" if left else "left", va="center")
+        short = shortened(name, longest)
+        text = f"{short}  {rank:.2f} " if left else f" {rank:.2f}  {short}"
+        axes.text(end, depth, text, ha="right" if left else "left", va="center", fontsize=letters)
     axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
     axes.set_ylim(below - _LINE * half, 1.35)
     axes.axis("off")
@@ -232,7 +241,8 @@ def _axis(axes: Any, k: int, difference: float) -> None:
     axes.plot((1, k), (0, 0), color="black", linewidth=1.2)
     for rank in range(1, k + 1):
         axes.plot((rank, rank), (0, 0.12), color="black", linewidth=1.2)
-        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize="small")
+    for rank in range(1, k + 1, -(-k // _TICKS)):
+        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize="x-small")
     axes.plot((1, 1 + difference), (0.85, 0.85), color="#d55e00", linewidth=2)
     for end in (1, 1 + difference):
         axes.plot((end, end), (0.78, 0.92), color="#d55e00", linewidth=2)

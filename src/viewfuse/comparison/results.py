@@ -75,7 +75,7 @@ class Comparison:
     runs: tuple[Run, ...] = field(repr=False)
     known: NDArray[np.object_] | None = field(default=None, repr=False)
     gaps: Mapping[float, Gaps] = field(default_factory=dict, repr=False)
-    _scores: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
+    _scores: dict[tuple[str, float, int], dict[str, float]] = field(default_factory=dict, repr=False)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -85,10 +85,11 @@ class Comparison:
 
     def scores(self, run: Run) -> dict[str, float]:
         """The `metrics` of a run in percent; NaN where a method failed."""
-        if id(run) not in self._scores:
+        key = run.method, run.missing_rate, run.seed
+        if key not in self._scores:
             every = {**self._against_known(run), HELD_OUT: run.held_out}
-            self._scores[id(run)] = {name: every[name] for name in self.metrics}
-        return self._scores[id(run)]
+            self._scores[key] = {name: every[name] for name in self.metrics}
+        return self._scores[key]
 
     def _against_known(self, run: Run) -> dict[str, float]:
         if self.known is None:
@@ -184,7 +185,7 @@ def write_comparison(folder: Path, found: Comparison, title: str) -> None:
     """The tables of a comparison."""
     write_file(folder / "table.csv", _as_csv(found.rows()))
     write_file(folder / "table.md", markdown(found, title).encode())
-    write_file(folder / "table.tex", as_latex(*cells(found), title).encode())
+    write_file(folder / "table.tex", latex({title: cells(found)}, note(found)).encode())
     pairs = zip(found.methods, found.agreement().tolist(), strict=True)
     write_file(
         folder / "agreement.csv",
@@ -196,12 +197,14 @@ NAMES = {
     "acc": "accuracy", "nmi": "NMI", "ari": "ARI", HELD_OUT: "held-out agreement", BELOW_BEST: "below the best",
     STABILITY: "stability", "seconds": "seconds", "memory_mb": "memory, MB",
 }  # fmt: skip
-
-
 """Of what is measured; scores are in percent."""
 
 
-def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
+Cells = tuple[list[str], list[list[str]]]
+"""A header, and lines of text."""
+
+
+def cells(found: Comparison) -> Cells:
     """A header and lines of text: within each missing rate the best first, then methods of which runs failed."""
     shown = [*found.metrics, *((BELOW_BEST,) if found.metrics else ()), STABILITY, *COSTS]
     rows = sorted(found.rows(), key=lambda row: (row["missing_rate"], *_place(row, found.metrics)))
@@ -231,20 +234,16 @@ def _runs(row: dict[str, Any]) -> str:
 
 def note(found: Comparison) -> str:
     """How the methods are ordered, what the order does not say, and what the masks leave."""
-    masks = "".join(f"\nMissing rate {rate:g}: {gaps}." for rate, gaps in found.gaps.items())
-    return _order_note(found) + masks
-
-
-def _order_note(found: Comparison) -> str:
-    if not found.metrics:
-        return (
-            "Methods are in the order that was asked for: without labels and held-out views nothing says which is "
-            "better. Stability is how much runs with other masks and seeds agree (ARI); stable clusters may be wrong."
-        )
-    return (
-        f"Highest {NAMES[found.metrics[0]]} first; differences to the best are those on the same masks. This is one "
-        "data set: its runs share samples, so no test is made, and other data may order the methods otherwise."
+    order = (
+        "Methods are in the order that was asked for: without labels and held-out views nothing says which is "
+        "better. Stability is how much runs with other masks and seeds agree (ARI); stable clusters may be wrong."
     )
+    if found.metrics:
+        order = (
+            f"Highest {NAMES[found.metrics[0]]} first; differences to the best are those on the same masks. This is "
+            "one data set: its runs share samples, so no test is made, and other data may order the methods otherwise."
+        )
+    return order + "".join(f"\nMissing rate {rate:g}: {gaps}." for rate, gaps in found.gaps.items())
 
 
 def markdown(found: Comparison, title: str) -> str:
@@ -259,6 +258,12 @@ def markdown(found: Comparison, title: str) -> str:
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Cells of text as Markdown."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows))
+
+
+def latex(tables: Mapping[str, Cells], note: str) -> str:
+    """Tables by their titles as LaTeX, with the note as a comment."""
+    comment = "".join(f"% {line}\n" for line in note.splitlines())
+    return "\n".join(as_latex(*cells, title) for title, cells in tables.items()) + comment
 
 
 def failures(found: Comparison) -> list[str]:

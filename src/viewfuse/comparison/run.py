@@ -141,7 +141,8 @@ def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: 
     def keep(number: int, run: Run) -> None:
         if number in files:
             files[number].write(run)
-        log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {_in_words(run)}")
+        said = f"failed: {run.failed}" if run.failed else f"{run.seconds:.1f} s"
+        log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {said}")
         found[number] = run
 
     on_cpu = kind == "cpu"
@@ -208,10 +209,6 @@ def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
     return {**facts, "held_out": asked.held_out, "device": device, "version": __version__, **own}
 
 
-def _in_words(run: Run) -> str:
-    return f"failed: {run.failed}" if run.failed else f"{run.seconds:.1f} s"
-
-
 def _mask(views: Views, rate: float, number: int, seed: int) -> NDArray[np.bool_]:
     return hide_more(views.mask, rate, number, seed) if rate else views.mask
 
@@ -255,8 +252,9 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
 
 @cache
 def _load_libraries() -> None:
-    """Compute distances once: the first run of a process would pay for the libraries that this loads."""
+    """Compute distances and begin a network once: the first run of a process would pay for what this loads."""
     euclidean_distances(np.zeros((2, 1)))
+    torch.empty_like(torch.empty(1, device="meta"), device="cpu")
 
 
 def _checked(labels: Any, n: int) -> NDArray[np.int64]:
@@ -268,17 +266,9 @@ def _checked(labels: Any, n: int) -> NDArray[np.int64]:
 
 def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, device: str) -> str:
     """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
-    params = _settings(estimator)
-    what = [
-        type(estimator).__module__,
-        type(estimator).__name__,
-        params,
-        rate,
-        seed,
-        asked.missing_number,
-        asked.held_out,
-    ]
-    return hashlib.sha256(as_json([*what, checksum, device, __version__]).encode()).hexdigest()
+    method = type(estimator).__module__, type(estimator).__name__, _settings(estimator)
+    what = *method, rate, seed, asked.missing_number, asked.held_out, checksum, device, __version__
+    return hashlib.sha256(as_json(what).encode()).hexdigest()
 
 
 def _settings(estimator: Any) -> dict[str, str]:

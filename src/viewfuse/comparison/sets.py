@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from viewfuse.comparison.arguments import estimators_by_name
 from viewfuse.comparison.ranks import PairedTest, Ranks, draw_critical_difference, mean_scores, paired_tests, ranks_of
-from viewfuse.comparison.results import NAMES, Comparison, markdown_table
+from viewfuse.comparison.results import NAMES, Cells, Comparison, latex, markdown_table
 from viewfuse.comparison.run import compare
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import as_csv
-from viewfuse.io.writers import as_latex
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file
@@ -54,7 +53,7 @@ class SetsComparison:
         object.__setattr__(self, "ranks", ranks_of(names, scores))
         object.__setattr__(self, "tests", paired_tests(names, scores, self.own))
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
+    def cells(self) -> Cells:
         """A line per missing rate and method, a column per data set: mean and deviation over masks; best rank first."""
         order = [*self.ranks.names, *self.ranks.left_out]
         rates = dict.fromkeys(run.missing_rate for one in self.sets.values() for run in one.runs)
@@ -69,7 +68,7 @@ class SetsComparison:
         ranks = dict(zip(self.ranks.names, self.ranks.mean_ranks, strict=True))
         return f"{ranks[name]:.2f}" if name in ranks else "-"
 
-    def test_cells(self) -> tuple[list[str], list[list[str]]]:
+    def test_cells(self) -> Cells:
         """A line per other method: differences to the own one, effect and p-values."""
         header = [f"{self.own} against", "difference", "wins", "ties", "losses", "effect", "p", "p, Holm"]
         lines = [
@@ -81,19 +80,18 @@ class SetsComparison:
 
     def note(self) -> str:
         """What the tables say, and what they do not."""
-        few = f" With {self.ranks.count} data sets no p-value can be below 0.05." if self.ranks.count < _LEAST else ""
+        few = f"; with {self.ranks.count} data sets its p-value cannot be below 0.05" * (self.ranks.count < _LEAST)
         return (
             f"{NAMES[self.metric].capitalize()} in percent, mean ± standard deviation over masks. Ranks, differences "
             "and tests are over data sets, each with its mean over masks and missing rates, as masks of one set share "
-            "its samples: Wilcoxon's signed-rank test, exact, corrected by Holm; effect is the rank-biserial "
+            f"its samples: Wilcoxon's signed-rank test, exact, corrected by Holm{few}; effect is the rank-biserial "
             f"correlation. Friedman's test that all methods are alike: p = {self.ranks.p_value:.2g}; mean ranks that "
-            f"differ by less than {self.ranks.critical_difference:.2f} may do so by chance (Nemenyi, 5 %).{few}"
+            f"differ by less than {self.ranks.critical_difference:.2f} may do so by chance (Nemenyi, 5 %)."
         )
 
     def latex(self) -> str:
         """Both tables."""
-        tables = (self.cells(), "Scores"), (self.test_cells(), "Tests")
-        return "\n".join(as_latex(*cells, title) for cells, title in tables) + f"% {self.note()}\n"
+        return latex({"Scores": self.cells(), "Tests": self.test_cells()}, self.note())
 
 
 def _cell(found: Comparison, method: str, rate: float, metric: str) -> str:
@@ -136,8 +134,8 @@ def compare_sets(
     for name, one in sets.items():
         tell(f"data set {name}")
         folder = None if out is None else out / "sets" / name
-        found[name] = compare(one.views, methods, n_clusters=n_clusters or one.n_classes, labels=list(one.labels),
-                              out=folder, log=log, **asked)  # fmt: skip
+        k = one.n_classes if n_clusters is None else n_clusters
+        found[name] = compare(one.views, methods, n_clusters=k, labels=list(one.labels), out=folder, log=log, **asked)
     whole = SetsComparison(found, own or names[0])
     if out is not None:
         _write(out, whole, style, tell)
@@ -161,5 +159,5 @@ def _write(out: Path, found: SetsComparison, style: PictureStyle, log: Callable[
 
 
 def as_classes(labels: NDArray[Any]) -> list[str | None]:
-    """Labels of a file as text, None for whole numbers below 0, which are not known."""
-    return [None if isinstance(one, int) and one < 0 else str(one) for one in labels.tolist()]
+    """Labels of a file as text, None for NaN and for numbers below 0, which are not known."""
+    return [None if isinstance(one, (int, float)) and not one >= 0 else str(one) for one in labels.tolist()]

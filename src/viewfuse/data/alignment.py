@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import exact_frame
+from viewfuse.data.categories import encoded_frame
+from viewfuse.data.digits import exact_frame, filled
 from viewfuse.data.given import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
 from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows, reindexed
 from viewfuse.errors import DataError, SuspiciousDataWarning
@@ -32,7 +33,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     labelled = {name: view.index for name, view in frames.items() if has_row_labels(view)}
     if any(index.dtype.kind in "iu" for index in labelled.values()):
         # 0, 1, 2, ... next to other whole numbers are labels, too.
-        labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc")}
+        labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc") or has_row_labels(view)}
     for name, index in labelled.items():
         _check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
@@ -46,7 +47,8 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
 
 def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
     """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
-    counted = [name for name, view in frames.items() if hasattr(view, "iloc") and name not in labelled]
+    tables = {name for name, view in frames.items() if hasattr(view, "iloc") or isinstance(view, AnnotatedTable)}
+    counted = [name for name in frames if name in tables and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
         _tell_counted(f"view {counted[0]!r}", f"{other!r} has", index.tolist())
@@ -108,7 +110,7 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
     listed = ids.tolist() if hasattr(ids, "tolist") and not is_time else list(ids)
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(listed):
-        if name is None or name != name:
+        if is_missing(name):
             raise DataError(f"the id of row {row} is missing; give each sample an id of its own")
         if name in seen:
             raise DataError(
@@ -116,6 +118,14 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
             )
         seen[name] = row
     return id_array(listed)
+
+
+def is_missing(name: Any) -> bool:
+    """Whether an id or a label stands for none: None, NaN, or pandas' NA, which cannot be compared."""
+    try:
+        return name is None or bool(name != name)
+    except TypeError:
+        return True
 
 
 def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
@@ -387,7 +397,8 @@ def _table(name: str, data: Any, place: str) -> AnnotatedTable:
     if found is None:
         raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(_places(data)) or 'nothing'}; choose one")
     if hasattr(found, "iloc"):  # a data frame in obsm
-        return AnnotatedTable(found.to_numpy(), data.obs_names, [str(column) for column in found.columns])
+        cells, names = frame_cells(found)
+        return AnnotatedTable(cells, data.obs_names, names)
     matrix = _in_memory(f"view {name!r}, {place!r}", found)
     columns = range(matrix.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
     return AnnotatedTable(matrix, data.obs_names, columns)
@@ -411,13 +422,19 @@ def _in_memory(where: str, found: Any) -> Any:
         check_sparse(where, found)
         return canonical(found)
     if isinstance(found, np.ndarray):
-        return np.asarray(found)
+        return filled(found) if isinstance(found, np.ma.MaskedArray) else np.asarray(found)
     if hasattr(found, "backend"):  # a sparse matrix on disk
         return _in_memory(where, found.to_memory())
     if type(found).__module__.startswith("h5py."):
         memory.require(found.dtype.itemsize * int(np.prod(found.shape)), where, "choose fewer features")
         return found[()]
     raise DataError(f"{where} is a {type(found).__name__}; make it a NumPy array or a sparse matrix of SciPy first")
+
+
+def frame_cells(frame: Any) -> tuple[NDArray[Any], list[str]]:
+    """The cells of a data frame in obsm, its text as categories, and the names of its columns."""
+    encoded = exact_frame(encoded_frame(frame))
+    return encoded.to_numpy(), [str(column) for column in encoded.columns]
 
 
 def placed_dense_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.given import is_sparse, only_counted, take
+from viewfuse.data.given import are_numbered, is_sparse, only_counted, take
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
@@ -69,7 +69,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-    lines += [] if views.has_numbered_columns else values_alike(views)
+    lines += [] if are_numbered(views.columns) else values_alike(views)
     return lines + zero_samples(views) + isolated_views(views)
 
 

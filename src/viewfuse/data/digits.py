@@ -46,6 +46,8 @@ _CELLS_AT_A_TIME = 30_000
 _PLAIN = {float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 """Types whose objects are numbers, or nothing, without a look at each."""
 _SMALL = {sign: re.compile(rf"{sign}-\d{{3}}") for sign in "eE"}
+_ZEROS = "0" * 200
+"""With as many after its point a number may be too small without an exponent, or with one of two digits."""
 _LOST = re.compile(r"[^eE]*[1-9]")
 """What is not zero before its exponent."""
 
@@ -84,6 +86,13 @@ def has_long_numbers(values: Any) -> bool:
     """Whether an array has whole numbers that floats of 64 bits cannot tell from others."""
     is_long = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
     return bool(is_long and max(float(values.max()), -float(values.min())) >= EXACT)
+
+
+def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    """A masked array with NaN where it hides something; what holds no numbers stays as it is."""
+    kind = np.float64 if view.dtype.kind in "biuf" else object if view.dtype.kind == "O" else view.dtype
+    kind = object if has_long_numbers(view.data) else kind
+    return np.asarray(np.ma.filled(view.astype(kind), np.nan) if kind is not view.dtype else view)
 
 
 def exact_frame(view: Any) -> Any:
@@ -217,7 +226,7 @@ def is_number(cell: Any) -> bool:
         value = float(cell)
     except (TypeError, ValueError, ArithmeticError):
         return False
-    return value != 0 or not is_too_small(cell)
+    return value != 0 or (not is_too_small(cell) if isinstance(cell, (str, bytes)) else bool(cell == 0))
 
 
 def is_too_small(cell: Any) -> bool:
@@ -274,5 +283,5 @@ def _are_numbers(cells: list[Any]) -> bool:
 
 def _is_plain(text: str) -> bool:
     """Whether `float` reads all of many cells as tables mean them, if it reads them; else each has to be looked at."""
-    is_small = any(sign in text and small.search(text) for sign, small in _SMALL.items())
+    is_small = _ZEROS in text or any(sign in text and small.search(text) for sign, small in _SMALL.items())
     return text.isascii() and "_" not in text and not is_small

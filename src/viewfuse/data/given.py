@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -122,6 +122,11 @@ def has_row_labels(view: Any) -> bool:
     index = view.index
     is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
     return not is_default
+
+
+def are_numbered(columns: Sequence[Sequence[Hashable]]) -> bool:
+    """Whether no view has columns with names, so that none is that of a category; None has no columns at all."""
+    return all(isinstance(own, range) or len(own) == 0 for own in columns)
 
 
 def only_counted(ids: NDArray[Any]) -> bool:

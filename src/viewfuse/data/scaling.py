@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.given import dense_rows
+from viewfuse.data.given import are_numbered, dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
@@ -165,7 +165,7 @@ def _measured(kind: str, unit: Unit, whole: bool) -> str:
 
 def _blocks(views: Views) -> list[list[list[int]]]:
     """Per view the columns of each of its categories."""
-    if views.has_numbered_columns:
+    if are_numbered(views.columns):
         return [[] for _ in views.names]
     return [blocks_of(*own) for own in zip(views.columns, views.arrays, views.mask.T, strict=True)]
 

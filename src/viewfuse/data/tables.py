@@ -23,7 +23,7 @@ from viewfuse.data.digits import (
     are_fewer_as_floats,
     exact,
     exact_frame,
-    has_long_numbers,
+    filled,
     is_number,
     is_too_small,
     lossy_columns,
@@ -77,7 +77,7 @@ def read_table(name: str, view: Any) -> Table:
     if is_sparse_frame(view):
         view = sparse_frame(view)
     given = view.matrix if isinstance(view, (SparseFrame, AnnotatedTable)) else view
-    values = given if is_sparse(given) else _array(name, given)
+    values = given if is_sparse(given) else as_array(name, given)
     if values.ndim != 2:
         raise DataError(
             f"view {name!r} has {values.ndim} dimension(s), not 2. Reshape your data to (samples, columns): "
@@ -90,7 +90,8 @@ def read_table(name: str, view: Any) -> Table:
         )
     if is_sparse(values):
         check_sparse(f"view {name!r}", values)
-    columns = list(view.columns) if hasattr(view, "columns") else range(values.shape[1])
+    names = getattr(view, "column_names", getattr(view, "columns", None))  # tables of pyarrow have the former
+    columns = range(values.shape[1]) if names is None else list(names)
     if values.dtype.kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if values.dtype.kind not in ("fiub" if is_sparse(values) else "fiubO"):
@@ -107,7 +108,8 @@ def renamed_columns(tables: Sequence[Table], columns: Sequence[Sequence[Hashable
     return [table._replace(columns=names) for table, names in zip(tables, columns, strict=True)]
 
 
-def _array(name: str, view: Any) -> NDArray[Any]:
+def as_array(name: str, view: Any) -> NDArray[Any]:
+    """A view of any kind but sparse ones as an array, of objects where its cells are of several kinds."""
     check_convertible(name, view)
     if isinstance(view, np.ma.MaskedArray):
         view = filled(view)
@@ -141,18 +143,12 @@ def _is_nothing(pandas: Any, cells: NDArray[Any]) -> NDArray[np.bool_]:
         return np.array(found, dtype=bool).reshape(cells.shape)
 
 
-def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
-    """A masked array with NaN where it hides something; what holds no numbers stays as it is."""
-    kind = np.float64 if view.dtype.kind in "biuf" else object if view.dtype.kind == "O" else view.dtype
-    kind = object if has_long_numbers(view.data) else kind
-    return np.asarray(np.ma.filled(view.astype(kind), np.nan) if kind is not view.dtype else view)
-
-
 def _rows_for_none(view: Sequence[Any]) -> Sequence[Any]:
-    """A list of rows in which None stands for a missing row, with NaN rows instead."""
+    """A list of rows in which None stands for a missing row, with NaN rows instead; masked cells are empty."""
+    view = [filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
     if all(row is not None for row in view):
         return view
-    width = max((len(row) for row in view if row is not None), default=1)
+    width = max((np.size(row) for row in view if row is not None), default=1)
     return [[np.nan] * width if row is None else row for row in view]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import Use, aligned, check_order, check_written, checked_ids, checked_mask, opened
-from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
+from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
-from viewfuse.data.given import has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
+from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
 from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
 from viewfuse.errors import DataError
@@ -121,7 +121,7 @@ class Views:
         if any(array.dtype != np.float32 for array in found.arrays):
             found = found.replace()
             found._read([Table(*own) for own in zip(found.names, found.arrays, found.columns, strict=True)], found.mask)
-        return found if found.has_numbered_columns else without_rare(found)
+        return found if are_numbered(found.columns) else without_rare(found)
 
     def replace(self, **parts: Any) -> Views:
         """A copy in which the named attributes stand for the old ones, without new checks."""
@@ -150,11 +150,6 @@ class Views:
     def widths(self) -> tuple[int, ...]:
         """Columns per view; 0 for a view that was given as None."""
         return tuple(a.shape[1] for a in self.arrays)
-
-    @property
-    def has_numbered_columns(self) -> bool:
-        """Whether no view has names of columns, and so none has categories."""
-        return all(isinstance(own, range) for own in self.columns)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -218,6 +213,42 @@ class Views:
         if matching.places is not None and not isinstance(offset, float):
             offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
         return *matched(array, self.mask[:, v], matching), offset, matching.ignored
+
+
+def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
+    """The same with some columns only, at these places, of the views of these numbers."""
+    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
+    for v, places in kept.items():
+        own = np.broadcast_to(offsets[v], views.widths[v])[places]
+        arrays[v], columns[v] = arrays[v][:, places], [columns[v][place] for place in places]
+        if not is_sparse(arrays[v]):
+            arrays[v].flags.writeable = False
+        offsets[v] = own if np.any(own) else 0.0
+    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+
+
+def without_rare(views: Views) -> Views:
+    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
+
+    A column of texts most of which stand there once or twice is refused.
+    """
+    kept: dict[int, list[int]] = {}
+    for v, columns in enumerate(views.columns):
+        counts: dict[int, float] = {}
+        for places in blocks_of(columns, views.arrays[v], views.mask[:, v]):
+            rows = views.arrays[v][views.mask[:, v]]
+            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
+            _check_repeated(views.names[v], str(category_of(columns[places[0]])), [counts[p] for p in places])
+        if any(count < FEWEST for count in counts.values()):
+            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
+    return with_columns(views, kept) if kept else views
+
+
+def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
+    """Refuse a column of texts that hardly say what samples have in common."""
+    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
+        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
+        raise DataError(f"{once}so it is no category; ", *DROP)
 
 
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:

@@ -133,7 +133,7 @@ def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) 
     with BucketWriter(folder, buckets, processes.rank) as writer:
         facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
         writer.finish()
-    return _together(processes.gather(facts)), [batch for own in processes.gather(sample) for batch in own]
+    return reduce(add, processes.gather(facts)), [batch for own in processes.gather(sample) for batch in own]
 
 
 def _known(done: Path) -> ColumnFacts | None:
@@ -165,11 +165,7 @@ def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> tup
         return replace(found, contents={name: checksum.content()})
 
     pairs = list(zip(shards.paths, shards.names, strict=True))
-    return _together([nothing, *side_by_side(look, processes.own(pairs))]), sample
-
-
-def _together(parts: Sequence[ColumnFacts]) -> ColumnFacts:
-    return reduce(add, parts)
+    return reduce(add, [nothing, *side_by_side(look, processes.own(pairs))]), sample
 
 
 def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) -> None:

@@ -156,22 +156,20 @@ def predict_shards(
     wanted = ShardTask(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
     with exclusive(out, patience=0):
-        if not again:
-            _check_model(out, shards, wanted.mark)
+        if not again and any(shard.model() not in (None, wanted.mark) for shard in shards):
+            raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
         asked_before = [] if again else [(shard, shard.known(wanted, trust_unchanged)) for shard in shards]
         known = {shard: found for shard, found in asked_before if found is not None}
         todo = [shard for shard in shards if shard not in known]
         began = time.monotonic()
         done = _predicted(wanted, todo, n_jobs, verbose)
     speed = sum(one["samples"] for one in done) / max(time.monotonic() - began, 1e-9)
-    facts = {"shards": len(shards), "skipped": len(known), **_added_up([*known.values(), *done])}
+    found = [*known.values(), *done]
+    facts = {"shards": len(shards), "skipped": len(known), **{n: sum(one[n] for one in found) for n in _COUNTED}}
+    facts["cluster_sizes"] = np.sum([one["cluster_sizes"] for one in found], axis=0).tolist()
+    cells = sum((Counter(one["filled_cells"]) for one in found), Counter[str]())
+    facts |= {"filled_cells": dict(cells)} if cells else {}
     return facts | ({"rows_per_second": round(speed)} if done else {})
-
-
-def _check_model(out: Path, shards: Sequence[Shard], mark: str) -> None:
-    """Refuse to replace labels of another model, unless asked to."""
-    if any(shard.model() not in (None, mark) for shard in shards):
-        raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
 
 
 def model_mark(model: Path) -> str:
@@ -258,24 +256,11 @@ def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verb
         _loaded_once.cache_clear()
     failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
-        count = _failures(len(failed), len(todo))
+        count = f"{len(failed)} of {len(todo)} files {'has' if len(failed) == 1 else 'have'} no labels, the others have"
+        if len(failed) == len(todo):
+            count = f"none of {len(todo)} files has labels" if len(todo) > 1 else "the file that was left has no labels"
         raise DataError(f"{count}: {failed[0]}; then the same command resumes with what is left")
     return [one for one in outcomes if not isinstance(one, DataError)]
-
-
-def _failures(failed: int, todo: int) -> str:
-    """How many files have no labels, of those that were to be done."""
-    if failed == todo:
-        return f"none of {todo} files has labels" if todo > 1 else "the file that was left has no labels"
-    return f"{failed} of {todo} files {'has' if failed == 1 else 'have'} no labels, the others have"
-
-
-def _added_up(found: Sequence[Found]) -> Found:
-    """What was found in all shards."""
-    sizes = np.sum([one["cluster_sizes"] for one in found], axis=0).tolist()
-    facts = {name: sum(one[name] for one in found) for name in _COUNTED}
-    cells = sum((Counter(one["filled_cells"]) for one in found), Counter[str]())
-    return {**facts, "cluster_sizes": sizes} | ({"filled_cells": dict(cells)} if cells else {})
 
 
 @dataclass

@@ -25,7 +25,16 @@ from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.errors import DataError
-from viewfuse.io.readers.parquet import check_lengths, floats, is_list, is_numeric, list_lengths, nth
+from viewfuse.io.readers.parquet import (
+    check_lengths,
+    check_repeated,
+    floats,
+    is_list,
+    is_numeric,
+    is_text,
+    list_lengths,
+    nth,
+)
 from viewfuse.io.readers.text import Blocks, pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
@@ -116,6 +125,8 @@ class Shards:
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
+        for path, file in zip(self.paths, files, strict=True):
+            check_repeated(path, file.schema_arrow.names)
         schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
         if not sum(self.counts):
             raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")
@@ -292,7 +303,8 @@ def _plan(
     """The column of ids, and per view its columns."""
     names = list(kinds)
     chosen = id_column or names[0]
-    if chosen not in kinds or not _is_id(kinds[chosen]):
+    is_id = chosen in kinds and (is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
+    if not is_id:
         held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
         fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
         raise DataError(fault, Setting("id_column"))
@@ -306,6 +318,9 @@ def _plan(
         sources = {}
         for name in others:
             sources.setdefault(name.partition(".")[0], []).append(name)
+        if id_column is None and chosen.partition(".")[0] in sources and "." in chosen:
+            fault = f"{path}: the first column {chosen!r} is called like one of a view; name the column of ids with "
+            raise DataError(fault, Setting("id_column"))
     else:
         fault = f"{path} does not say which columns are which view; call them VIEW.COLUMN, or name those of each view: "
         raise DataError(fault, Setting("blocks", {"VIEW": "PATTERN"}))
@@ -321,10 +336,6 @@ def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, lis
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
             if not is_numeric(str(kind.value_type if is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
-
-
-def _is_id(kind: Any) -> bool:
-    return not is_list(kind) and any(word in str(kind) for word in ("string", "binary", "int"))
 
 
 def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:

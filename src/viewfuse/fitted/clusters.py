@@ -16,7 +16,7 @@ from viewfuse.data.views import Views
 from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:
-    from viewfuse.data.sparse_tables import Values
+    from viewfuse.data.given import Values
 
 _CELLS_PER_CHUNK = 4_000_000
 """Values held in float64 at a time: 32 MB."""

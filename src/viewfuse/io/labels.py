@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +67,7 @@ class CsvTable:
 
 def read_table(path: Path) -> CsvTable:
     """Read a CSV file with a header; a column "id" has an id in every row, none of them twice."""
-    rows = _rows(path)
+    rows = [cells for _, cells in _lines(path)]
     header = [unmarked(name.strip()) for name in rows[0]] if rows else []
     if not header or len(set(header)) < len(header):
         raise DataError(f"{path} has no header of different names; its first line must name the columns")
@@ -81,14 +80,16 @@ def read_table(path: Path) -> CsvTable:
     return CsvTable(path, columns)
 
 
-def _rows(path: Path) -> Sequence[Sequence[str]]:
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file that hold anything, as cells, each with its number."""
     try:
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no plain file; give a CSV file")
         what = f"reading {path}"
         memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
         with open_utf8(path) as file:
-            return [row for row in csv.reader(file) if row]
+            lines = csv.reader(file, strict=True)  # else a quote without its end takes all lines below it for one cell
+            return [(lines.line_num, cells) for cells in lines if cells]
     except FileNotFoundError:
         raise DataError(f"{path} is not there; check the path") from None
     except (OSError, csv.Error) as error:
@@ -112,20 +113,13 @@ def read_labels(path: Path, column: str = "label") -> dict[str, str]:
 
 def read_pairs(path: Path) -> PairTable:
     """Pairs of ids, from a table of two columns, with or without a header."""
-    if not path.is_file():
-        raise DataError(f"{path} is no file; check the path")
     rows, places = [], []
-    try:
-        with open_utf8(path) as file:
-            lines = csv.reader(file)
-            for cells in lines:
-                found = [unmarked(cell).strip() for cell in cells]
-                if not any(found):
-                    continue
-                if len(found) != 2 or not all(found):
-                    raise DataError(f"{path}, line {lines.line_num} does not hold two ids; write one pair per line")
-                rows.append((found[0], found[1]))
-                places.append(f"{path}, line {lines.line_num}")
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
+    for number, cells in _lines(path):
+        found = [unmarked(cell).strip() for cell in cells]
+        if not any(found):
+            continue
+        if len(found) != 2 or not all(found):
+            raise DataError(f"{path}, line {number} does not hold two ids; write one pair per line")
+        rows.append((found[0], found[1]))
+        places.append(f"{path}, line {number}")
     return PairTable(rows, places)

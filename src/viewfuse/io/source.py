@@ -119,7 +119,8 @@ class FileSource:
     ) -> None:
         for view in views:
             _check_view_shape(view)
-        self.views, self.labels, self._mask, self.batch = views, labels, mask, None
+        self.views, self._mask, self.batch = views, mask, None
+        self.labels = None if labels is None else _text(labels)
         self._rows: list[NDArray[np.int64] | None]
         if all(view.ids is None for view in views):
             n = _common_length(views)
@@ -179,7 +180,12 @@ class FileSource:
         there = np.zeros(len(ids), dtype=bool)
         for v, values in enumerate(arrays):
             unknown = np.flatnonzero(~there & (mask[:, v] != 0))
-            there[unknown] = ~_is_nan(values, unknown)
+            if values.dtype.kind != "f":
+                there[unknown] = True
+            elif is_sparse(values):  # a row of NaN lacks the view
+                there[unknown] = ~nan_rows(values)[unknown]
+            else:
+                there[unknown] = ~np.isnan(values[unknown]).all(axis=1)
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
@@ -218,13 +224,6 @@ class FileSource:
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
 
 
-def _is_nan(values: Any, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the rows are NaN, so that the sample lacks the view."""
-    if values.dtype.kind != "f":
-        return np.zeros(len(rows), dtype=bool)
-    return nan_rows(values)[rows] if is_sparse(values) else np.isnan(values[rows]).all(axis=1)
-
-
 def _check_view_shape(view: FileView) -> None:
     shape = view.values.shape
     where = f"{view.path}: view {view.name!r}"
@@ -239,12 +238,12 @@ def _check_view_shape(view: FileView) -> None:
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids, as text where they were stored as bytes; letters that do not exist are refused."""
+    """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
     if text.dtype.kind == "U":
         text = text.astype(text.dtype.newbyteorder("="))
     if text.dtype.kind == "U" and np.frombuffer(text.tobytes(), dtype=np.uint32).max(initial=0) > sys.maxunicode:
-        raise ValueError("an id has a letter that does not exist")
+        raise ValueError("an id or a label has a letter that does not exist")
     return text
 
 

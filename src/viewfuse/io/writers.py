@@ -140,17 +140,14 @@ def write_embedding(path: Path, n: int, width: int, parts: Parts) -> None:
     """Embeddings of `n` samples as .npy, .csv or .parquet, by the ending of `path`; the last two with ids."""
     columns = [f"z{c}" for c in range(width)]
     if path.suffix == ".csv":
-        _write_rows(path, ("id", *columns), _embeddings(parts))
+        samples = (pair for views, part in parts for pair in zip(views.ids.tolist(), part, strict=True))
+        _write_rows(path, ("id", *columns), ((name, *map(str, row)) for name, row in samples))
     elif path.suffix == ".parquet":
         _write_parquet(path, columns, parts)
     elif path.suffix == ".npy":
         _write_npy(path, (n, width), parts)
     else:
         raise CannotWrite(f"{path}: an embedding is written as .npy, .csv or .parquet; give one of these endings")
-
-
-def _embeddings(parts: Parts) -> Iterator[Sequence[Any]]:
-    return ((name, *map(str, row)) for views, part in parts for name, row in zip(views.ids.tolist(), part, strict=True))
 
 
 def _write_npy(path: Path, shape: tuple[int, int], parts: Parts) -> None:

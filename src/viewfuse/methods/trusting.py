@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
-from viewfuse.data.given import only_counted
+from viewfuse.data.given import are_numbered, only_counted
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
@@ -59,7 +59,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         check_not_bare_sparse(X)
         check_no_second_view(X, y)
         views = Views.of(X if batch is None else with_batch(X if isinstance(X, Views) else Views(X), batch, X))
-        if not (only_counted(views.ids) and views.has_numbered_columns):
+        if not (only_counted(views.ids) and are_numbered(views.columns)):
             check_names(views)
         copy.copy(self)._remember_columns(X, views)
         for line in data_warnings(views):

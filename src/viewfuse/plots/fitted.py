@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from viewfuse.errors import DataError, MissingPackage, SettingError
 from viewfuse.io.writers import NO_NAMES, OUTLIER, Judged
 from viewfuse.plots.pictures import Groups, draw_groups, draw_tree, patterns_of
-from viewfuse.plots.places import Places, find_patterns, place_samples
+from viewfuse.plots.places import Places, find_patterns, place_samples, shortened
 from viewfuse.plots.style import distinct_colors, distinct_markers
 from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import wrong
@@ -22,6 +22,8 @@ from viewfuse.utils.settings import wrong
 _MOST_GROUPS = 20
 """A legend of more would be longer than the picture."""
 _GREY = (0.6, 0.6, 0.6)
+_LONGEST, _IN_A_LINE = 40, 30
+"""Letters of a name below the axes, and of all names that have room beside each other."""
 
 
 class FittedPlots(ABC):
@@ -56,12 +58,14 @@ class FittedPlots(ABC):
             all_full = np.ones(places.n, dtype=bool)
             draw_groups(ax, places.xy, values, places.rows, all_full, title=title, most=_MOST_GROUPS)
         else:
-            dots = ax.scatter(*places.xy, c=values[places.rows], s=12, cmap="viridis", linewidths=0)
-            ax.figure.colorbar(dots, ax=ax, label=title)
-        shown = (
-            f"{len(places.rows):,} of {places.n:,} samples" if len(places.rows) < places.n else f"{places.n:,} samples"
-        )
-        ax.set(xticks=[], yticks=[], title=f"{shown}, by {title}")
+            known = np.isfinite(values[places.rows])
+            more = f"; grey: {(~known).sum():,} without" if not known.all() else ""
+            if more:
+                ax.scatter(*places.xy[:, ~known], facecolors="none", edgecolors=[_GREY], s=12, linewidths=0.8)
+            dots = ax.scatter(*places.xy[:, known], c=values[places.rows][known], s=12, cmap="viridis", linewidths=0)
+            ax.figure.colorbar(dots, ax=ax, label=f"{title}{more}")
+        part = f"{len(places.rows):,} of " if len(places.rows) < places.n else ""
+        ax.set(xticks=[], yticks=[], title=f"{part}{places.n:,} samples, by {title}")
         return ax
 
     def plot_clusters(self, *, ax: Any = None) -> Any:
@@ -78,7 +82,7 @@ class FittedPlots(ABC):
         ax.bar(np.arange(n_clusters), sure, color=colors, label="sure")
         ax.set(xlabel="cluster", ylabel="samples", title="Sizes of clusters; light: uncertain samples")
         ticks = range(n_clusters) if n_clusters <= _MOST_GROUPS else (0, n_clusters - 1)
-        ax.set_xticks(ticks, [self._called()[label] for label in ticks], rotation=30 if self.cluster_names_ else 0)
+        _name_ticks(ax, ticks, [self._called()[label] for label in ticks])
         return ax
 
     def plot_missing(self, *, ax: Any = None) -> Any:
@@ -88,7 +92,7 @@ class FittedPlots(ABC):
         present, sizes, _ = find_patterns(self._present())
         shown = present[:_MOST_GROUPS]
         ax.imshow(shown, aspect="auto", cmap="Blues", vmin=-0.15, vmax=1.4, interpolation="nearest")
-        ax.set_xticks(range(len(self.view_names_)), self.view_names_, rotation=30 if len(self.view_names_) > 4 else 0)
+        _name_ticks(ax, range(len(self.view_names_)), self.view_names_)
         ax.set_yticks(range(len(shown)), [f"{size:,}" for size in sizes[: len(shown)].tolist()])
         ax.set_xticks(np.arange(1, len(self.view_names_)) - 0.5, minor=True)
         ax.set_yticks(np.arange(1, len(shown)) - 0.5, minor=True)
@@ -189,6 +193,12 @@ def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], n
 def _groups(of_sample: NDArray[np.int64], names: Sequence[str], colors: Sequence[Any]) -> Groups:
     sizes = np.bincount(of_sample, minlength=len(names)).tolist()
     return Groups(of_sample, names, sizes, colors, distinct_markers(len(names)))
+
+
+def _name_ticks(ax: Any, places: Sequence[int], names: Sequence[str]) -> None:
+    """Write names below the axes; slanting, and ended at their places, where they would touch."""
+    slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if sum(map(len, names)) > _IN_A_LINE else {}
+    ax.set_xticks(places, [shortened(name, _LONGEST) for name in names], **slant)
 
 
 def _axes(ax: Any) -> Any:

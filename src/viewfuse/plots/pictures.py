@@ -183,7 +183,8 @@ def draw_groups(
     most : groups that the legend lists; of more the largest
     """
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
-    scale = min(1.0, axes.get_window_extent().height / axes.figure.dpi / _FULL_HEIGHT)
+    inches = axes.get_window_extent().height / axes.figure.dpi
+    scale = min(1.0, inches / _FULL_HEIGHT)
     for group, (color, marker) in enumerate(zip(groups.colors, groups.markers, strict=True)):
         for filled in (True, False):
             x, y = places[:, (shown == group) & (is_whole == filled)]
@@ -204,7 +205,7 @@ def draw_groups(
         title="; ".join(words) or None,
     )  # fmt: skip
     axes.set(xticks=[], yticks=[])
-    axes.margins(0.08)
+    axes.margins(max(0.08, 0.35 / inches))  # room for the name of the highest cluster
 
 
 def _draw_tags(axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64]) -> None:
@@ -265,9 +266,9 @@ def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, 
     for one, split in zip(found, splits, strict=True):
         style = {"color": "0.25" if split["stands"] else "0.45", "linestyle": "-" if split["stands"] else ":"}
         axes.plot([one.height] * 2, one.rows, linewidth=1.5, **style)
-        for end, row, size in zip(one.ends, one.rows, split["sizes"], strict=True):
+        for end, leaf, row, size in zip(one.ends, one.leaves, one.rows, split["sizes"], strict=True):
             axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
-            if end == 0:
+            if leaf:
                 axes.annotate(f" {size:,}", (0, row), va="center", fontsize="x-small", color=style["color"])
         middle = sum(one.rows) / 2
         error = split.get("error", 0.0)
@@ -286,11 +287,13 @@ class Fork(NamedTuple):
     height : its strength, not above its parent's nor below 0
     rows : where both sides are, from the top
     ends : down to which height each side goes: that of the split below, 0 where there is none
+    leaves : whether there is none
     """
 
     height: float
     rows: tuple[float, float]
     ends: tuple[float, float]
+    leaves: tuple[bool, bool]
 
 
 def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
@@ -311,12 +314,9 @@ def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
     for place in range(len(splits) - 1, 0, -1):
         above = splits[place]
         rows[above["parent"], above["side"]] = (rows[place, 0] + rows[place, 1]) / 2
-    return [
-        Fork(heights[place], (rows[place, 0], rows[place, 1]),
-             (_height(heights, below.get((place, 0))), _height(heights, below.get((place, 1)))))
-        for place in range(len(splits))
-    ]  # fmt: skip
-
-
-def _height(heights: Sequence[float], place: int | None) -> float:
-    return 0.0 if place is None else heights[place]
+    found = []
+    for place, height in enumerate(heights):
+        first, second = below.get((place, 0)), below.get((place, 1))
+        ends = 0.0 if first is None else heights[first], 0.0 if second is None else heights[second]
+        found.append(Fork(height, (rows[place, 0], rows[place, 1]), ends, (first is None, second is None)))
+    return found

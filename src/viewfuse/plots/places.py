@@ -119,4 +119,9 @@ def lacking(present: NDArray[np.bool_], view_names: Sequence[str], longest: int 
     there = [name for name, is_there in zip(view_names, present, strict=True) if is_there]
     lost = [name for name, is_there in zip(view_names, present, strict=True) if not is_there]
     words = f"only {', '.join(there)}" if len(there) < len(lost) else f"without {', '.join(lost)}"
+    return shortened(words, longest)
+
+
+def shortened(words: str, longest: int) -> str:
+    """The beginning of a text that is too long."""
     return words if len(words) <= longest else words[: longest - 1] + "…"

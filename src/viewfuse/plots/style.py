@@ -61,7 +61,7 @@ _TO_OKLAB = np.array(
 @cache
 def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     """Colours of shape (n, 3) from 0 to 1, each far from those before it for all readers; none twice."""
-    chosen = [_from_hex(text) for text in (_FIRST_ON_DARK if on_dark else _FIRST)]
+    chosen = [np.array([*bytes.fromhex(text[1:])]) / 255 for text in (_FIRST_ON_DARK if on_dark else _FIRST)]
     darkest, lightest = _LIGHTNESS_ON_DARK if on_dark else _LIGHTNESS
     levels = np.linspace(0, 1, _STEPS)
     grid = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), axis=-1).reshape(-1, 3)
@@ -95,7 +95,3 @@ def seen_by_all(colors: NDArray[np.float64]) -> NDArray[np.float64]:
 def _distances(seen: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """How far colours are from another one to those who see the least difference, of shape (n,)."""
     return np.linalg.norm(seen - other, axis=2).min(axis=0)
-
-
-def _from_hex(text: str) -> NDArray[np.float64]:
-    return np.array([int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)])

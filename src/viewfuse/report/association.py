@@ -13,8 +13,8 @@ from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
-from viewfuse.report.comparison import Column
-from viewfuse.report.html import Html, cell, join, table, tag
+from viewfuse.report.comparison import MOST_LEVELS, Column
+from viewfuse.report.html import Html, cell, join, note, paragraphs, table, whole
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.selection.messages import p_value
@@ -43,6 +43,8 @@ def survival_pair(columns: Sequence[Column], names: Sequence[str]) -> tuple[NDAr
     if absent:
         there = ", ".join(found) or "none"
         raise DataError(f"no known column is called {absent[0]!r}; those that are there: {there}")
+    if names[0] == names[1]:
+        raise DataError(f"the column {names[0]!r} cannot hold both times and events; name two columns")
     times, seen = _numbers(found[names[0]], {}), _numbers(found[names[1]], _SEEN)
     if np.isin(times, (np.inf,)).any() or (times < 0).any():
         raise DataError(f"the column {names[0]!r} must hold times: numbers of at least 0")
@@ -64,15 +66,19 @@ def associations(run: FinishedRun, columns: Sequence[Column], survival: Sequence
     """One test per column that more than one cluster knows; those of a survival pair are one."""
     from scipy.stats import false_discovery_control
 
-    found = [_tested(run, one) for one in columns if one.name not in survival]
+    found = [_tested(run, one) for one in columns if one.name not in survival and len(one.levels) <= MOST_LEVELS]
     if survival:
         times, seen = survival_pair(columns, survival)
         there = np.isfinite(times) & (run.labels != OUTLIER)
         statistic, p = log_rank(times[there], seen[there] == 1, run.labels[there])
-        found.append(Association(" and ".join(survival), "log-rank", int(there.sum()), statistic, p))
+        found.append(Association(_both(survival), "log-rank", int(there.sum()), statistic, p))
     sure = [one for one in found if one is not None and np.isfinite(one.p)]
     corrected = false_discovery_control([one.p for one in sure]).tolist() if sure else []
     return [one._replace(corrected=p) for one, p in zip(sure, corrected, strict=True)]
+
+
+def _both(survival: Sequence[str]) -> str:
+    return " and ".join(survival)
 
 
 def _tested(run: FinishedRun, column: Column) -> Association | None:
@@ -118,12 +124,12 @@ def _counts(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[in
 def log_rank(times: NDArray[np.float64], seen: NDArray[np.bool_], groups: NDArray[np.int64]) -> tuple[float, float]:
     """Statistic and p-value of the log-rank test that all groups have one survival; NaN where there is one group.
 
-    scipy.stats.logrank compares two.
+    Groups without a sample at the time of the first event count as none. scipy.stats.logrank compares two.
     """
     from scipy.stats import chi2
 
-    names = np.unique(groups)
-    if len(names) < 2 or not seen.any():
+    names = np.unique(groups[times >= times[seen].min()]) if seen.any() else groups[:0]
+    if len(names) < 2:
         return np.nan, np.nan
     excess, covariance = np.zeros(len(names)), np.zeros((len(names), len(names)))
     for moment in np.unique(times[seen]):
@@ -138,47 +144,49 @@ def log_rank(times: NDArray[np.float64], seen: NDArray[np.bool_], groups: NDArra
 
 
 def kaplan_meier(times: NDArray[np.float64], seen: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """The share that is left after each time at which the event was seen, from 1 at 0 to the last time."""
-    points, left = [(0.0, 1.0)], 1.0
-    for moment in np.unique(times[seen]).tolist():
-        left *= 1 - ((times == moment) & seen).sum() / (times >= moment).sum()
-        points.append((moment, float(left)))
-    return [*points, (float(times.max()), left)]
+    """The share that is left after each time of a sample, from 1 at 0."""
+    from scipy.stats import CensoredData, ecdf
+
+    left = ecdf(CensoredData.right_censored(times, ~seen)).sf
+    return [(0.0, 1.0), *zip(left.quantiles.tolist(), left.probabilities.tolist(), strict=True)]
 
 
 def association_section(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> Section | None:
     """The tests, and a curve of survival per cluster."""
     found = associations(run, columns, survival)
-    if not found:
+    if not found and not survival:
         return None
     rows = [
-        [cell(one.column), cell(one.test), cell(f"{one.samples:,}", number=True)]
+        [cell(one.column), cell(one.test), whole(one.samples)]
         + [cell(p_value(p), f"{p:.4g}", number=True) for p in (one.p, one.corrected)]
         for one in sorted(found, key=lambda one: one.p)
     ]
-    note = (
+    said = note(
         "A small p-value says that clusters differ in this column by more than chance. Corrected p-values allow for "
         "the number of columns (Benjamini and Hochberg). Take them with care: the clusters were found in the same "
-        "samples that they are tested on, so columns that are part of a view, or follow from one, differ for that "
-        "reason alone."
+        "samples that they are tested on, so columns that are part of a view, follow from one, or were given as hints "
+        "differ for that reason alone."
     )
     header = ("Column", "Test", "Samples", "p", "Corrected p")
-    curves = _curves(run, columns, survival) if survival else None
-    shown = [tag("p", note, class_="note"), table("associations", "Tests", header, rows), curves]
+    shown = [said, table("associations", "Tests", header, rows)] if rows else []
+    if survival and _both(survival) not in [one.column for one in found]:
+        shown += [paragraphs("Survival cannot be tested: no event was seen in two clusters or more.")]
+    shown += [_curves(run, columns, survival)] if survival else []
     return Section("associations", "Do clusters differ in what you know?", join(shown))
 
 
 def _curves(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str]) -> Html:
+    """A curve per cluster, all with the same axes."""
     times, seen = survival_pair(columns, survival)
-    drawn = []
+    drawn, axes = [], ((0.0, float(np.nanmax(times, initial=0))), (0.0, 1.0))
     for label in range(run.n_clusters):
         own = (run.labels == label) & np.isfinite(times)
         if own.any():
             points = kaplan_meier(times[own], seen[own] == 1)
             steps = [one for a, b in pairwise(points) for one in (a, (b[0], a[1]))]
             title = f"Cluster {run.called(label)}: share left (Kaplan-Meier, {own.sum()} samples)"
-            drawn.append(charts.line_chart([*steps, points[-1]], title, survival[0]))
-    return tag("div", *drawn, class_="charts")
+            drawn.append(charts.line_chart([*steps, points[-1]], title, survival[0], axes=axes))
+    return charts.side_by_side(drawn)
 
 
 def association_sheet(found: Sequence[Association]) -> Sheet:

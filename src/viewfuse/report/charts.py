@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewfuse.plots.pictures import forks
+from viewfuse.plots.places import shortened
 from viewfuse.report.html import Html, join, tag
 from viewfuse.selection.messages import p_value
 
@@ -13,6 +15,8 @@ MOST_CUTS = 20
 """Numbers of clusters by which the map can be coloured, from two on: more colours look alike."""
 _WIDTH, _HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
+_LETTER = 6
+"""About the width of a letter."""
 
 
 def share_bar(share: float, words: str) -> Html:
@@ -58,6 +62,7 @@ def line_chart(
     along: str,
     *,
     since: float | None = None,
+    axes: tuple[tuple[float, float], tuple[float, float]] | None = None,
 ) -> Html:
     """A curve with both ends of its axes.
 
@@ -65,25 +70,42 @@ def line_chart(
     ----------
     along : what goes from left to right
     since : a place from which on the ground is shaded
+    axes : where both axes begin and end, across and upwards; by default where the curve does
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    (low_x, high_x), (low_y, high_y) = (min(xs), max(xs)), (min(ys), max(ys))
+    (low_x, high_x), (low_y, high_y) = axes or ((min(xs), max(xs)), (min(ys), max(ys)))
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = _LEFT + (x - low_x) / span_x * (_WIDTH - _LEFT - _RIGHT)
         return across, _HEIGHT - _BOTTOM - (y - low_y) / span_y * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [_shade(place(since, low_y)[0])] if since is not None and low_x < since <= high_x else []
-    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points))
-    parts += [_axes(), tag("polyline", points=path, class_="line")]
-    parts += [_dot(*place(x, y), f"{x:g}: {y:.4g}") for x, y in points if len(points) == 1]
-    parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, f"{y:.3g}", "end") for y in dict.fromkeys((low_y, high_y))]
-    parts += [_text(place(x, low_y)[0], _HEIGHT - 9, f"{x:g}", "middle") for x in dict.fromkeys((low_x, high_x))]
-    parts += [_text((_WIDTH + _LEFT) / 2, _HEIGHT - 9, along, "middle")]
+    parts, bottom = list[Html](), _HEIGHT - _BOTTOM
+    if since is not None and low_x < since <= high_x:
+        start, _ = place(since, low_y)
+        size = {"width": f"{_WIDTH - _RIGHT - start:.1f}", "height": _HEIGHT - _TOP - _BOTTOM}
+        parts.append(tag("rect", x=f"{start:.1f}", y=_TOP, class_="shade", **size))
+    ground = f"{_LEFT},{_TOP} {_LEFT},{bottom} {_WIDTH - _RIGHT},{bottom}"
+    path = [f"{a:.1f},{b:.1f}" for a, b in (place(x, y) for x, y in points)]
+    parts.append(tag("polyline", points=ground, class_="axis-line"))
+    parts.append(tag("polyline", points=" ".join(path), class_="line"))
+    if len(points) == 1:
+        cx, cy = path[0].split(",")
+        parts.append(tag("circle", tag("title", f"{xs[0]:g}: {ys[0]:.4g}"), cx=cx, cy=cy, r=5, class_="dot"))
+    parts += [_text(_LEFT - 4, place(low_x, y)[1] + 4, _short(y), "end") for y in dict.fromkeys((low_y, high_y))]
+    ends = [(_LEFT, f"{low_x:g}", "start"), (_WIDTH, f"{high_x:g}", "end")][: 1 + (low_x < high_x)]
+    parts += [_text(x, _HEIGHT - 9, words, anchor) for x, words, anchor in ends]
+    room = (_WIDTH - _LEFT) // _LETTER - 4 - 2 * max(len(words) for _, words, _ in ends)
+    parts += [_text((_WIDTH + _LEFT) / 2, _HEIGHT - 9, shortened(along, room), "middle")]
     words = f"{title}: from {ys[0]:.3g} at {xs[0]:g} to {ys[-1]:.3g} at {xs[-1]:g}"
     caption = tag("figcaption", title)
     return tag("figure", caption, _svg("chart", words, _WIDTH, _HEIGHT, *parts), class_="chart")
+
+
+def _short(value: float) -> str:
+    """A number for the room beside an axis: 1.2e-5 where it is neither 0.0000123 nor 1.23e-05."""
+    text = f"{value:.3g}"
+    return text if len(text) * _LETTER <= _LEFT - 4 else re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.1e}")
 
 
 def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
@@ -105,7 +127,7 @@ def split_tree(splits: Sequence[Mapping[str, Any]]) -> Html:
         half, middle = 270 * split.get("error", 0.0) / most, sum(ys) / 2
         parts.append(tag("polyline", points=f"{x - half:.1f},{middle:.1f} {x + half:.1f},{middle:.1f}", class_="error"))
         texts += [_text(348, y + 4, f"{size:,}", "start")
-                  for y, end, size in zip(ys, one.ends, split["sizes"], strict=True) if not end]  # fmt: skip
+                  for y, leaf, size in zip(ys, one.leaves, split["sizes"], strict=True) if leaf]  # fmt: skip
         texts.append(_text(x - 4, middle - 5, f"p {p_value(split['p_value'], '= ')}", "end"))
     words = f"The tree of splits; {sum(bool(one['stands']) for one in splits)} of {len(splits)} stand"
     drawn = _svg("chart", words, 400, 20 * rows + 12, *parts, *texts)
@@ -176,20 +198,6 @@ def present_boxes(present: Sequence[bool], views: Sequence[str]) -> Html:
 def _svg(kind: str, words: str, width: float, height: float, *parts: Html, stretch: bool = False) -> Html:
     ratio = {"preserveAspectRatio": "none"} if stretch else {"width": f"{width:g}", "height": f"{height:g}"}
     return tag("svg", *parts, class_=kind, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=words, **ratio)
-
-
-def _axes() -> Html:
-    bottom = _HEIGHT - _BOTTOM
-    return tag("polyline", points=f"{_LEFT},{_TOP} {_LEFT},{bottom} {_WIDTH - _RIGHT},{bottom}", class_="axis-line")
-
-
-def _shade(x: float) -> Html:
-    size = {"width": f"{_WIDTH - _RIGHT - x:.1f}", "height": _HEIGHT - _TOP - _BOTTOM}
-    return tag("rect", x=f"{x:.1f}", y=_TOP, class_="shade", **size)
-
-
-def _dot(x: float, y: float, words: str) -> Html:
-    return tag("circle", tag("title", words), cx=f"{x:.1f}", cy=f"{y:.1f}", r=5, class_="dot")
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> Html:

@@ -18,7 +18,7 @@ from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
 from viewfuse.report import charts
-from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.html import Html, cell, join, note, paragraphs, samples, table, tag, whole
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
@@ -114,7 +114,12 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
     """What is known of the samples of a run, in their order."""
     row = {name: place for place, name in enumerate(known.ids())}
     places = [row.get(name) for name in run.ids]
-    _check_shared(run, known, sum(place is not None for place in places))
+    shared = sum(place is not None for place in places)
+    if not shared:
+        raise DataError(
+            f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
+        )
+    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
     cells = ((name, column) for name, column in known.columns.items() if name != "id")
     return [
         _column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells
@@ -137,14 +142,6 @@ def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> Finis
     return replace(run, summary={**run.summary, "decisions": decided})
 
 
-def _check_shared(run: FinishedRun, known: CsvTable, shared: int) -> None:
-    if not shared:
-        raise DataError(
-            f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
-        )
-    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
-
-
 def _column(name: str, cells: Sequence[str]) -> Column:
     cells = ["" if cell.lower() in _UNKNOWN else cell for cell in cells]
     there = [cell for cell in cells if cell]
@@ -164,7 +161,7 @@ def _order(level: str) -> tuple[bool, float, str]:
 def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
     """The clusters beside the classes of a column, over the samples whose class is known; None where it has none."""
     known = np.isfinite(column.values) & (run.labels != OUTLIER)
-    if not 2 <= len(column.levels) <= MOST_LEVELS:
+    if not 2 <= len(column.levels) <= MOST_LEVELS or not known.any():
         return None
     names = tuple(map(str, range(run.n_clusters)))
     return Crossing(run.labels[known], column.values[known].astype(np.int64), names, column.levels)
@@ -221,24 +218,20 @@ def known_section(run: FinishedRun, columns: Sequence[Column], marks: Sequence[s
     crossings = [(column, crossed_with(run, column)) for column in columns]
     parts = [_known(column.name, crossing, marks) for column, crossing in crossings if crossing is not None]
     others = [column.name for column, crossing in crossings if crossing is None]
-    note = (
-        "The clusters were found without these columns. Strongly coloured cells hold a large share of their "
-        "cluster. Framed cells are the best one-to-one match, and accuracy is the share of the samples in "
-        "them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
+    said = note(
+        "Unless hints came from them, the clusters were found without these columns. Strongly coloured cells hold a "
+        "large share of their cluster. Framed cells are the best one-to-one match, and accuracy is the share of the "
+        "samples in them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
     )
     rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
-    return Section(
-        "known", "Compared with what you know", join([tag("p", note, class_="note"), *parts, paragraphs(rest)])
-    )
+    return Section("known", "Compared with what you know", join([said, *parts, paragraphs(rest)]))
 
 
 def _known(name: str, crossing: Crossing, marks: Sequence[str]) -> Html:
     scores = crossing.scores()
     sure = ", ".join(f"{score} {value:.3f}" for score, value in scores.items())
-    words = (
-        f"Of {count(len(crossing.first), 'sample')} whose {name} is known, {percent(scores['accuracy'])} are in the "
-    )
-    words += f"matching cluster ({sure})."
+    n = count(len(crossing.first), "sample")
+    words = f"Of {n} whose {name} is known, {percent(scores['accuracy'])} are in the matching cluster ({sure})."
     return join([tag("h3", name), tag("p", words), _crossing_table(f"known-{name}", name, crossing, marks)])
 
 
@@ -266,7 +259,7 @@ def _crossing_row(crossing: Crossing, row: int, shown: Sequence[int], marks: Seq
 
 def pair_verdict(pair: RunPair, spell: Spell) -> Html:
     """The first screen of two runs: how many samples moved, and what each run says of itself."""
-    n, moved = len(pair.first), len(pair.moved)
+    n, moved, left = len(pair.first), len(pair.moved), _left_out(pair)
     title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
     scores = pair.crossing.scores()
     words = (
@@ -274,8 +267,7 @@ def pair_verdict(pair: RunPair, spell: Spell) -> Html:
         f"samples as possible stay: {percent(scores['accuracy'])} of those in both runs do. The adjusted Rand index is "
         f"{scores['ARI']:.3f} (1 means the same clusters, 0 means no more than chance)."
     )
-    only = [f"{len(run.ids) - n:,} only in “{run.name}”" for run in pair.runs if len(run.ids) > n]
-    extra = f"Samples in one run only are not counted: {', '.join(only)}." if only else ""
+    extra = f"Samples that have no cluster in both runs are not counted: {', '.join(left)}." if left else ""
     runs = [
         tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run, spell)))
         for run in pair.runs
@@ -283,17 +275,26 @@ def pair_verdict(pair: RunPair, spell: Spell) -> Html:
     return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
 
 
+def _left_out(pair: RunPair) -> list[str]:
+    """Which samples are not counted, in words."""
+    found = []
+    for run, other in (pair.runs, pair.runs[::-1]):
+        only = len(set(run.ids) - set(other.ids))
+        outliers = int((run.labels == OUTLIER).sum())
+        found += [f"{only:,} {'is' if only == 1 else 'are'} only in “{run.name}”"] if only else []
+        found += [f"{count(outliers, 'outlier')} of “{run.name}”"] if outliers else []
+    return found
+
+
 def pair_sections(pair: RunPair, marks: Sequence[str]) -> list[Section]:
     """How the clusters of two runs belong together, and who moved."""
     one, two = pair.runs
-    words = (
+    said = (
         f"Rows are clusters of “{one.name}”, columns those of “{two.name}”. A framed cell is the same cluster in both."
     )
-    note = tag("p", words, class_="note")
     crossing = _crossing_table("crossing", "Samples by cluster in both runs", pair.crossing, marks)
-    facts = [_facts_table(pair)]
     return [
-        Section("crossing", "Cluster by cluster", join([note, crossing, *facts])),
+        Section("crossing", "Cluster by cluster", join([note(said), crossing, _facts_table(pair)])),
         Section("moved", "Who moved", _moved_table(pair)),
     ]
 
@@ -304,10 +305,13 @@ def _facts_table(pair: RunPair) -> Html:
     rows = []
     for before, after in ((first[a], second[b]) for a, b in sorted(pair.crossing.matched.items())):
         labels = [cell(str(one.label), one.label) for one in (before, after)]
-        sizes = [cell(f"{one.samples:,}", one.samples, number=True) for one in (before, after)]
-        sure = [cell(percent(one.confidence), f"{one.confidence:.4f}", number=True) for one in (before, after)]
-        rows.append([*labels, *sizes, *sure])
+        sizes = [whole(one.samples) for one in (before, after)]
+        rows.append([*labels, *sizes, *(_sure(one.confidence) for one in (before, after))])
     return table("matched", "Matched clusters", [*header, "Confidence before", "Confidence after"], rows)
+
+
+def _sure(confidence: float) -> Html:
+    return cell(percent(confidence), f"{confidence:.4f}", number=True)
 
 
 def _moved_table(pair: RunPair) -> Html:
@@ -316,11 +320,10 @@ def _moved_table(pair: RunPair) -> Html:
         return tag("p", "No sample moved: each is in the matched cluster.")
     sheet.sort(key=lambda row: -min(row[3], row[4]))
     rows = [
-        [tag("td", tag("button", name, type="button", class_="sample", data_sample=name), data_value=name),
-         *(cell(str(label), label) for label in labels), *(cell(percent(x), f"{x:.4f}", number=True) for x in sure)]
-        for name, *labels, sure in ((row[0], row[1], row[2], row[3:]) for row in sheet[:_MOST_MOVED])
-    ]  # fmt: skip
+        [samples([row[0]]), *(cell(str(label), label) for label in row[1:3]), *map(_sure, row[3:])]
+        for row in sheet[:_MOST_MOVED]
+    ]
     words = f"The {len(rows)} surest of {len(sheet)} are listed; moved.csv has all. " if len(sheet) > len(rows) else ""
-    note = tag("p", f"{words}Those at the top were sure of their cluster both times, and still moved.", class_="note")
+    said = note(f"{words}Those at the top were sure of their cluster both times, and still moved.")
     header = ("Sample", "Cluster before", "Cluster after", "Confidence before", "Confidence after")
-    return join([note, table("moved", "Samples that moved", header, rows)])
+    return join([said, table("moved", "Samples that moved", header, rows)])

@@ -6,11 +6,8 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from html import escape
-from importlib import resources
 from itertools import product
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +30,7 @@ from viewfuse.report.comparison import (
     read_known,
     with_batch,
 )
-from viewfuse.report.html import Html, join, paragraphs, tag
+from viewfuse.report.html import Html, asset, filled, join, paragraphs, tag
 from viewfuse.report.payload import map_section, pack, palette, points_of
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.sections import Section
@@ -77,7 +74,7 @@ def write_report(
     -------
     The folder of the tables, `tables_beside(out)`.
     """
-    if len(folders) not in (1, 2) or (known is not None and len(folders) > 1):
+    if len(folders) not in (1, 2) or (len(folders) > 1 and (known is not None or batch or survival)):
         raise SettingError("a report is about one run, with or without known columns, or compares two runs")
     runs = [replace(read_run(folder), title=title) for folder in folders]
     data = tables_beside(out)
@@ -179,27 +176,28 @@ def _fitting(content: _Content, files: Sequence[str]) -> str:
 
 
 def _page(content: _Content, files: Sequence[str], data: str) -> str:
-    style, script = _style(content.colors), "\n".join(map(_asset, _SCRIPTS))
+    style, script = _style(content.colors), Html("\n".join(map(asset, _SCRIPTS)))
     links = [tag("li", tag("a", one.title, href=f"#{one.key}")) for one in content.sections]
     beside = f"Every number of this page is also in files beside it: {', '.join(files)}." if files else ""
-    return Template(_asset("page.html")).substitute(
-        title=escape(content.title),
-        policy=_policy(style, script),
+    return filled(
+        "page.html",
+        title=content.title,
+        policy=Html(_policy(style, script)),
         style=style,
         links=join(links),
         top=content.top,
         sections=join(one.html() for one in content.sections),
         files=paragraphs(beside),
-        version=escape(__version__),
+        version=__version__,
         data=data,
         script=script,
     )
 
 
-def _style(colors: Mapping[str, Any]) -> str:
+def _style(colors: Mapping[str, Any]) -> Html:
     """The style sheet, with a class per cluster for either ground."""
     grounds = ["\n".join(f".c{i} {{ fill: {c}; }}" for i, c in enumerate(colors[name])) for name in ("light", "dark")]
-    return Template(_asset("style.css")).substitute(light=grounds[0], dark=grounds[1])
+    return filled("style.css", light=Html(grounds[0]), dark=Html(grounds[1]))
 
 
 def _policy(style: str, script: str) -> str:
@@ -207,10 +205,6 @@ def _policy(style: str, script: str) -> str:
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     sources = f"style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'"
     return f"default-src 'none'; {sources}; img-src data:; base-uri 'none'; form-action 'none'"
-
-
-def _asset(name: str) -> str:
-    return (resources.files("viewfuse.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _known_tables(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> dict[str, Sheet]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ALL_FEATURES = "effects.csv"
 """Of wide views this would be far longer than all else."""
-_ALPHA = 0.1
+ALPHA = 0.1
 """That of runs which do not say it."""
 _CURE = "run viewfuse fit again, with another --out"
 
@@ -104,7 +104,7 @@ class FinishedRun:
     @property
     def alpha(self) -> float:
         """The share of samples whose set of clusters may lack theirs: with more than one in it they are uncertain."""
-        return float(self.summary.get("alpha", _ALPHA))
+        return float(self.summary.get("alpha", ALPHA))
 
     @property
     def sizes(self) -> list[int]:
@@ -140,12 +140,16 @@ def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places
     """
     from viewfuse.fitted.explanation import sheets
 
-    shown = views[places.rows]
-    xy = zip(shown.ids.tolist(), *places.xy.astype(float).tolist(), strict=True)
-    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
-    explanation = model.explain(model.complete(shown)[0])
+    write_places(folder, views.ids, places)
+    explanation = model.explain(model.complete(views[places.rows])[0])
     found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
     write_sheets(folder / "explanation", found)
+
+
+def write_places(folder: Path, ids: NDArray[Any], places: Places) -> None:
+    """Write where samples lie on the map."""
+    xy = zip(ids[places.rows].tolist(), *places.xy.astype(float).tolist(), strict=True)
+    write_sheets(folder, {"map.csv": Sheet(("id", "x", "y"), xy)})
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -179,7 +183,7 @@ def read_run(folder: Path) -> FinishedRun:
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
         summary = parsed(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path.parent} holds no {path.name}; give the folder that viewfuse fit wrote") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); {_CURE}") from None

@@ -13,7 +13,7 @@ from viewfuse.fitted.clusters import Difference
 from viewfuse.io.writers import as_json
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report import charts
-from viewfuse.report.html import Html, cell, join, paragraphs, table, tag
+from viewfuse.report.html import Html, cell, join, note, paragraphs, samples, table, tag, unfolding, whole
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.tables import (
     Cluster,
@@ -32,7 +32,6 @@ from viewfuse.report.tables import (
     percent,
     warnings_of,
 )
-from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.messages import label, words
 from viewfuse.utils.settings import Spell
 
@@ -66,9 +65,14 @@ class Section(NamedTuple):
 
 def verdict(run: FinishedRun, spell: Spell, marks: Sequence[str]) -> Html:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
-    parts = [tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")]
-    parts += [paragraphs(how_many(run), *how_sure(run, spell)), _warnings(warnings_of(run, spell))]
-    return tag("header", *parts, paragraphs(missing_views(run)), _apart_list(run, marks), id="verdict")
+    lines = warnings_of(run, spell)
+    look = tag("p", "Nothing in the data or in the training calls for a warning.", class_="fine", id="warnings")
+    if lines:
+        heading = tag("p", tag("strong", f"Look at this first ({len(lines)})"))
+        look = tag("div", heading, tag("ul", *(tag("li", line) for line in lines)), class_="warnings", id="warnings")
+    said = paragraphs(how_many(run), *how_sure(run, spell)), look, paragraphs(missing_views(run))
+    title = tag("h1", headline(run)), tag("p", f"Run “{run.name}”", class_="run")
+    return tag("header", *title, *said, _apart_list(run, marks), id="verdict")
 
 
 def _apart_list(run: FinishedRun, marks: Sequence[str]) -> Html | None:
@@ -84,41 +88,27 @@ def _apart_list(run: FinishedRun, marks: Sequence[str]) -> Html | None:
     return join([tag("p", "What sets the clusters apart most:"), tag("ul", *lines, class_="plain")])
 
 
-def _warnings(lines: Sequence[str]) -> Html:
-    if not lines:
-        return tag("p", "Nothing in the data or in the training calls for a warning.", class_="fine", id="warnings")
-    heading = tag("p", tag("strong", f"Look at this first ({len(lines)})"))
-    return tag("div", heading, tag("ul", *(tag("li", line) for line in lines)), class_="warnings", id="warnings")
-
-
 def cluster_section(run: FinishedRun, marks: Sequence[str]) -> Section:
     """A row per cluster."""
-    header = ["Cluster", "Samples", "Found again", "Uncertain", "Have the view"]
+    header = ("Cluster", "Samples", "Found again", "Uncertain", "Have the view", "Typical samples")
     rows = [_cluster_row(run, one, marks) for one in clusters_of(run)]
-    note = (
+    said = note(
         "Found again: the share of its samples that would be in it again if the fit were repeated on other samples of "
-        "the same kind, with its 90% interval. "
+        "the same kind, with its 90% interval. Typical samples are the surest ones; press one to see it on the map."
     )
-    note += "Typical samples are the surest ones; press one to see it on the map."
-    header += ["Typical samples"]
-    body = join([tag("p", note, class_="note"), table("clusters", "Clusters", header, rows)])
-    return Section("clusters", "Clusters", body)
+    return Section("clusters", "Clusters", join([said, table("clusters", "Clusters", header, rows)]))
 
 
 def _cluster_row(run: FinishedRun, one: Cluster, marks: Sequence[str]) -> list[Html]:
     label = join([charts.swatch(one.label, marks[one.label]), tag("b", run.called(one.label))])
-    typical = [tag("button", name, type="button", class_="sample", data_sample=name) for name in one.typical]
+    size = join([tag("span", f"{one.samples:,}"), charts.share_bar(one.share, f"{percent(one.share)} of all")])
     return [
         cell(label, one.label),
-        cell(
-            join([tag("span", f"{one.samples:,}"), charts.share_bar(one.share, f"{percent(one.share)} of all")]),
-            one.samples,
-            number=True,
-        ),
+        cell(size, one.samples, number=True),
         _share(one.confidence, "found again", " to ".join(percent(bound) for bound in one.interval)),
-        cell(f"{one.uncertain:,}", one.uncertain, number=True),
+        whole(one.uncertain),
         tag("td", _has(run.views, one.has), class_="has"),
-        tag("td", *typical, data_value=" ".join(one.typical), class_="samples"),
+        samples(one.typical, class_="samples"),
     ]
 
 
@@ -149,13 +139,13 @@ def feature_section(run: FinishedRun, marks: Sequence[str]) -> Section | None:
     most = max(abs(one.difference) for one in features) or 1.0
     per_cluster = max(3, _MOST_FEATURES // max(run.n_clusters, 1))
     parts = [_features_of(run, label, features, per_cluster, most, marks) for label in range(run.n_clusters)]
-    note = (
+    said = (
         "A bar to the right: the cluster has more than the other samples; to the left: less. Its length is the "
         "difference in standard deviations of the feature. “Here” and “Elsewhere” are means, in the units of your data."
     )
     if run.explained is not None and len(run.explained) < len(run.ids):
-        note += f" They come from {len(run.explained):,} of the {len(run.ids):,} samples, chosen at random."
-    return Section("features", "What sets the clusters apart", join([tag("p", note, class_="note"), *parts]))
+        said += f" They come from {len(run.explained):,} of the {len(run.ids):,} samples, chosen at random."
+    return Section("features", "What sets the clusters apart", join([note(said), *parts]))
 
 
 def _features_of(
@@ -165,28 +155,22 @@ def _features_of(
     kept = set(sorted(own, key=lambda one: -abs(one.difference))[:top])
     if not own:
         return None
-    by_view = [
-        _view_table(label, view, [one for one in own if one in kept and one.view == view], most) for view in run.views
-    ]
-    shown = [one for one in by_view if one is not None]
+    by_view = {view: [one for one in own if one in kept and one.view == view] for view in run.views}
+    tables = [_view_table(label, view, shown, most) for view, shown in by_view.items() if shown]
     size = count(len(run.of_cluster(label)), "sample")
-    summary = tag("summary", charts.swatch(label, marks[label]), tag("b", f"Cluster {run.called(label)}"), f", {size}")
+    title = join([charts.swatch(label, marks[label]), tag("b", f"Cluster {run.called(label)}"), f", {size}"])
     rest = f"The {len(kept)} largest of {len(own)} are shown; features.csv has all." if len(kept) < len(own) else ""
-    return tag("details", summary, tag("div", *shown, class_="charts"), paragraphs(rest), open=label == 0)
+    return unfolding(title, charts.side_by_side(tables), paragraphs(rest), open=label == 0)
 
 
-def _view_table(label: int, view: str, features: Sequence[Difference], most: float) -> Html | None:
-    if not features:
-        return None
-    rows = [
-        [
-            cell(one.feature),
-            cell(_difference(one.difference, most), f"{one.difference:.4f}", number=True),
-            cell(_mean(one, one.mean), f"{one.mean:.7g}", number=True),
-            cell(_mean(one, one.mean_of_others), f"{one.mean_of_others:.7g}", number=True),
-        ]
-        for one in features
-    ]
+def _view_table(label: int, view: str, features: Sequence[Difference], most: float) -> Html:
+    rows = []
+    for one in features:
+        words = f"{one.difference:+.1f}"
+        bar = charts.difference_bar(one.difference, most, f"{words} standard deviations")
+        means = [cell(_mean(one, mean), f"{mean:.7g}", number=True) for mean in (one.mean, one.mean_of_others)]
+        difference = cell(join([tag("span", words), bar]), f"{one.difference:.4f}", number=True)
+        rows.append([cell(one.feature), difference, *means])
     return table(f"features-{label}-{view}", view, ("Feature", "Difference", "Here", "Elsewhere"), rows)
 
 
@@ -195,28 +179,22 @@ def _mean(one: Difference, mean: float) -> str:
     return number(mean) if category_of(one.feature) is None else percent(mean)
 
 
-def _difference(value: float, most: float) -> Html:
-    words = f"{value:+.1f}"
-    return join([tag("span", words), charts.difference_bar(value, most, f"{words} standard deviations")])
-
-
 def missing_section(run: FinishedRun) -> Section | None:
     """Which views are missing for whom."""
     if len(run.views) < 2:
         return None
     has = run.present.sum(axis=0).tolist()
     per_view = [
-        [cell(name), cell(f"{n:,}", n, number=True), cell(f"{len(run.ids) - n:,}", len(run.ids) - n, number=True),
-         _share(n / len(run.ids), "of the samples have the view")]
+        [cell(name), whole(n), whole(len(run.ids) - n), _share(n / len(run.ids), "of the samples have the view")]
         for name, n in zip(run.views, has, strict=True)
-    ]  # fmt: skip
+    ]
     tables = [
         table("views", "By view", ("View", "Have it", "Lack it", "Share that has it"), per_view),
         _pattern_table(run),
         _views_by_cluster(run),
     ]
-    note = f"{missing_views(run)} A full box is a view that is there, an empty box one that is missing."
-    return Section("missing", "Missing views", join([tag("p", note, class_="note"), charts.side_by_side(tables)]))
+    said = note(f"{missing_views(run)} A full box is a view that is there, an empty box one that is missing.")
+    return Section("missing", "Missing views", join([said, charts.side_by_side(tables)]))
 
 
 def _views_by_cluster(run: FinishedRun) -> Html:
@@ -234,7 +212,7 @@ def _pattern_table(run: FinishedRun) -> Html:
     present, sizes, _ = find_patterns(run.present)
     rows = [
         [cell(charts.present_boxes(there, run.views), " ".join(map(str, map(int, there)))),
-         cell(lacking(np.array(there), run.views, longest=200)), cell(f"{size:,}", size, number=True),
+         cell(lacking(np.array(there), run.views, longest=200)), whole(size),
          _share(size / len(run.ids), "of all samples")]
         for there, size in zip(present[:_MOST_PATTERNS].tolist(), sizes[:_MOST_PATTERNS].tolist(), strict=True)
     ]  # fmt: skip
@@ -246,21 +224,16 @@ def _pattern_table(run: FinishedRun) -> Html:
 def k_section(run: FinishedRun) -> Section | None:
     """How the number of clusters was chosen, if it was, and which clusters join when there are fewer."""
     merges, number = merges_of(run), run.number
-    tree = [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
-    if number is None:
-        body = [paragraphs(how_many(run)), charts.side_by_side(tree)]
-        return Section("k", "The number of clusters", join(body)) if tree else None
-    note = tag("p", _ON_SPLITS, class_="note")
-    drawn = charts.split_tree(number.splits)
-    body = [paragraphs(how_many(run)), note, charts.side_by_side([drawn, *tree]), _k_numbers(number)]
-    return Section("k", "The number of clusters", join(body))
-
-
-def _k_numbers(number: ClusterNumber) -> Html:
-    sheet = k_sheet(number)
-    rows = [[cell(f"{x:.3g}", f"{x:.4g}", number=True) for x in row] for row in sheet.rows]
-    header = [name.replace("_", " ").capitalize() for name in sheet.header]
-    return tag("details", tag("summary", "The numbers"), table("k", "By split", header, rows))
+    trees = [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
+    said, numbers = None, None
+    if number is not None:
+        sheet = k_sheet(number)
+        rows = [[cell(f"{x:.3g}", f"{x:.4g}", number=True) for x in row] for row in sheet.rows]
+        header = [name.replace("_", " ").capitalize() for name in sheet.header]
+        said, numbers = note(_ON_SPLITS), unfolding("The numbers", table("k", "By split", header, rows))
+        trees = [charts.split_tree(number.splits), *trees]
+    body = join([paragraphs(how_many(run)), said, charts.side_by_side(trees), numbers])
+    return Section("k", "The number of clusters", body) if trees else None
 
 
 def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
@@ -269,10 +242,10 @@ def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
         return None
     parts: list[Html] = []
     for one in run.decisions.values():
-        evidence = tag("details", tag("summary", "Evidence"), tag("pre", "\n".join(_flat("", one.evidence))))
+        evidence = unfolding("Evidence", tag("pre", "\n".join(_flat("", one.evidence))))
         parts += [tag("dt", label(one)), tag("dd", tag("p", words(one, spell)), evidence if one.evidence else None)]
-    note = tag("p", "What viewfuse decided by itself, and why. Labels are never used.", class_="note")
-    return Section("decisions", "Decisions", join([note, tag("dl", *parts)]))
+    said = note("What viewfuse decided by itself, from what you gave it, and why.")
+    return Section("decisions", "Decisions", join([said, tag("dl", *parts)]))
 
 
 def _flat(name: str, value: Any) -> Iterator[str]:
@@ -300,10 +273,9 @@ def loss_section(run: FinishedRun) -> Section | None:
             pairs = pairs[next((row for row, (_, y) in enumerate(pairs) if y), len(pairs)) :]  # zero: not in use yet
             if pairs:
                 drawn.append(charts.line_chart(pairs, name.replace("_", " "), "epoch", since=since))
-    words = "The total should fall and level off."
-    words += " In the shaded epochs the clusters are trained as well." if since is not None else ""
-    note = tag("p", words, class_="note")
-    return Section("losses", "Training", join([note, charts.side_by_side(drawn)]))
+    shaded = " In the shaded epochs the clusters are trained as well." if since is not None else ""
+    said = note(f"The total should fall and level off.{shaded}")
+    return Section("losses", "Training", join([said, charts.side_by_side(drawn)]))
 
 
 def reproduce_section(run: FinishedRun) -> Section:
@@ -312,13 +284,13 @@ def reproduce_section(run: FinishedRun) -> Section:
     params = summary.get("params") or {}
     rows = [[cell(str(name)), cell(str(value))] for name, value in params.items()]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    facts = [
-        ("Command", tag("code", str(summary.get("command", "not known")))),
-        ("Seed", str(params.get("random_state", "none"))),
-    ]
-    facts += [("Versions", versions or "not known")]
-    facts += [("Training took", f"{summary['seconds']} s")] if "seconds" in summary else []
-    lines = join(join([tag("dt", name), tag("dd", value)]) for name, value in facts)
-    settings = tag("details", tag("summary", "All settings"), table("settings", "Settings", ("Name", "Value"), rows))
-    words = tag("details", tag("summary", "A paragraph for a paper"), paragraphs(*methods_text(run).split("\n\n")))
+    facts = {
+        "Command": tag("code", str(summary.get("command", "not known"))),
+        "Seed": str(params.get("random_state", "none")),
+        "Versions": versions or "not known",
+    }
+    facts |= {"Training took": f"{summary['seconds']} s"} if "seconds" in summary else {}
+    lines = join(one for name, value in facts.items() for one in (tag("dt", name), tag("dd", value)))
+    settings = unfolding("All settings", table("settings", "Settings", ("Name", "Value"), rows))
+    words = unfolding("A paragraph for a paper", paragraphs(*methods_text(run).split("\n\n")))
     return Section("reproduce", "Reproduce", join([tag("dl", lines), words, settings if rows else None]))

@@ -21,7 +21,16 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import describe
 from viewfuse.plots.places import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.selection.decisions import CellFilling, ClusterNumber, JointStageLength
+from viewfuse.selection.decisions import (
+    BatchEffects,
+    CellFilling,
+    ClusterNumber,
+    JointStageLength,
+    KnownClasses,
+    KnownPairs,
+    KnownWeights,
+    Update,
+)
 from viewfuse.selection.messages import advice_of, label, listed, reasons_of, words
 from viewfuse.utils.settings import Spell
 
@@ -200,13 +209,10 @@ def how_sure(run: FinishedRun, spell: Spell) -> list[str]:
     if run.n_clusters < 2:
         return []  # nothing to be unsure of
     if run.trust is None:
-        return [_confidence(run)] if len(run.ids) else []
+        mean = percent(float(run.confidence.mean())) if run.ids else ""
+        return [f"On average, viewfuse is {mean} sure of a sample's cluster."] if mean else []
     known = [one.what for one in reasons_of(run.trust, spell)]
     return [f"Trust in these clusters \N{EN DASH} {words(run.trust, spell)}.", *known]
-
-
-def _confidence(run: FinishedRun) -> str:
-    return f"On average, viewfuse is {percent(float(run.confidence.mean()))} sure of a sample's cluster."
 
 
 def missing_views(run: FinishedRun) -> str:
@@ -237,14 +243,18 @@ def _in_words(one: Difference) -> str:
 
 def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
-    found = [*_on_trust(run, spell), *_doubts(run, clusters_of(run)), *_on_joint_stage(run), *_led_by_missing(run)]
-    return [*found, *_on_cells(run), *(_sentence(str(one)) for one in run.summary.get("remarks") or [])]
-
-
-def _on_trust(run: FinishedRun, spell: Spell) -> list[str]:
-    """The one thing to do first."""
-    advice = "" if run.trust is None else advice_of(run.trust, spell)
-    return [advice] if advice else []
+    stage, cells = (run.decisions.get(kind.name) for kind in (JointStageLength, CellFilling))
+    has_ended = isinstance(stage, JointStageLength) and stage.ended
+    remarks = [str(one) for one in run.summary.get("remarks") or []]
+    found = [
+        "" if run.trust is None else advice_of(run.trust, spell),  # the one thing to do first
+        *_doubts(run, clusters_of(run)),
+        f"The joint stage {words(stage)}." if stage is not None and has_ended else "",
+        *_led_by_missing(run),
+        f"Empty cells were {words(cells)}." if cells is not None and cells.evidence else "",
+        *(f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in remarks),
+    ]
+    return [one for one in found if one]
 
 
 def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
@@ -256,18 +266,6 @@ def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
     return found
-
-
-def _on_joint_stage(run: FinishedRun) -> list[str]:
-    decision = run.decisions.get(JointStageLength.name)
-    if not isinstance(decision, JointStageLength) or not decision.ended:
-        return []
-    return [f"The joint stage {words(decision)}."]
-
-
-def _on_cells(run: FinishedRun) -> list[str]:
-    decision = run.decisions.get(CellFilling.name)
-    return [f"Empty cells were {words(decision)}."] if decision is not None and decision.evidence else []
 
 
 def _led_by_missing(run: FinishedRun) -> list[str]:
@@ -285,10 +283,6 @@ def _led_by_missing(run: FinishedRun) -> list[str]:
     return found
 
 
-def _sentence(text: str) -> str:
-    return (text[:1].upper() + text[1:]).rstrip(".") + "."
-
-
 def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
     """Per cluster the features that set it apart most."""
     features = features_of(run)
@@ -299,6 +293,8 @@ CITATION = (
     "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
     "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
 )
+_GIVEN = (KnownClasses.name, KnownPairs.name, KnownWeights.name, BatchEffects.name, Update.name)
+"""What a fit used besides the views and the parameters."""
 _ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs", "verbose")
 """Parameters that the paragraph has in words, and those that change no result."""
 
@@ -309,7 +305,10 @@ def methods_text(run: FinishedRun) -> str:
     known = run.versions
     own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
     others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
-    chosen = "chosen without labels by a tested tree of splits" if run.number else "set beforehand"
+    given = [f"{label(run.decisions[name])}: {words(run.decisions[name])}" for name in _GIVEN if name in run.decisions]
+    is_led = bool({KnownClasses.name, KnownPairs.name} & run.decisions.keys())
+    chosen = f"chosen{'' if is_led else ' without labels'}{' by a tested tree of splits' if run.number else ''}"
+    chosen = chosen if ClusterNumber.name in run.decisions else "set beforehand"
     defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(
         f"{name} = {value}"
@@ -320,9 +319,10 @@ def methods_text(run: FinishedRun) -> str:
         f"{len(run.ids):,} samples with {len(run.views)} views ({', '.join(run.views)}) were clustered by the method "
         f"URRL-IMVC [1] as implemented in {own}{f' ({others})' if others else ''}.",
         f"Missing views: {describe(run.present)}.",
-        f"The number of clusters, {run.n_clusters}, was {chosen}.",
+        f"The number of clusters, {run.n_clusters - len(run.unused)}, was {chosen}.",
         f"The random seed was {params.get('random_state', 'not fixed')}; all settings were the defaults of that "
         f"version{f', but for {set_to}' if set_to else ''}.",
-        "No label was used in training.",
+        *([f"Known beforehand: {'; '.join(given)}."] if given else []),
+        f"No {'other ' if is_led else ''}label was used in training.",
     ]
     return " ".join(sentences) + f"\n\n[1] {CITATION}\n"

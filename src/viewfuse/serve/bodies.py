@@ -163,17 +163,12 @@ def _table(name: str, view: Any) -> tuple[Sequence[Sequence[Any] | None], Sequen
         raise DataError(f"view {name!r}: its columns are no list of names; give one text per column")
     if width and len(columns) != width:
         raise DataError(f"view {name!r} has {len(columns)} names of columns, but rows of {width} numbers; give as many")
-    _check_cells(name, rows)
-    return encoded_rows(rows, columns) if named else (rows, columns)
-
-
-def _check_cells(name: str, rows: Sequence[Sequence[Any] | None]) -> None:
-    """Refuse lists and objects in the place of numbers; what text means is decided as elsewhere."""
     for r, row in enumerate(rows):
-        if row is not None and any(isinstance(cell, (list, dict)) for cell in row):
+        if row is not None and any(isinstance(cell, (list, dict)) for cell in row):  # text is looked at elsewhere
             raise DataError(
                 f"view {name!r}, row {r} holds a list or an object; give numbers, null where one is missing"
             )
+    return encoded_rows(rows, columns) if named else (rows, columns)
 
 
 def _ids(ids: Any) -> list[str | int] | None:

@@ -12,16 +12,15 @@ import torch
 
 from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
 from viewfuse.methods import load
-from viewfuse.report.html import join, paragraphs, tag
+from viewfuse.report.html import filled, join, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
+from viewfuse.report.tables import count
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
-
-_STYLE = "max-width: 45em; margin: 2em auto; padding: 0 1em; font: 16px/1.5 sans-serif"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +107,6 @@ def plain_names(columns: Sequence[Any]) -> list[str | int]:
 
 def _page(facts: dict[str, Any]) -> str:
     """A few words about a model; the report of a run says more."""
-    title = f"A model of {facts['clusters']} clusters"
-    views = [tag("li", f"{name}: {len(columns)} columns") for name, columns in facts["views"].items()]
-    body = join(
-        [
-            tag("h1", title),
-            paragraphs(f"Fitted on {facts['samples']:,} samples with these views:"),
-            tag("ul", *views),
-            paragraphs(
-                "POST samples to /predict, /impute or /explain; GET /model says what the model is, and /openapi.json "
-                "how to ask. Serve the folder of a run, and its report stands here."
-            ),
-        ]
-    )
-    head = join([tag("title", title), tag("style", f"body {{ {_STYLE} }}")])
-    return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}</head><body>{body}</body></html>\n'
+    views = [tag("li", f"{name}: {count(len(columns), 'column')}") for name, columns in facts["views"].items()]
+    title, samples = f"A model of {count(facts['clusters'], 'cluster')}", count(facts["samples"], "sample")
+    return filled("model.html", title=title, samples=samples, views=join(views))

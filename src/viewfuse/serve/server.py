@@ -58,7 +58,9 @@ def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], 
         server_header=False,
         timeout_graceful_shutdown=_SECONDS_TO_FINISH,
     )
-    _count_repetitions()
+    counted = Counted()
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(counted)
     gc.collect()
     gc.freeze()  # else looking for garbage would write to all that forked processes share
     # uvicorn passes the signal on when all is done; for a service either is the usual end.
@@ -106,13 +108,6 @@ def _kind(record: logging.LogRecord) -> str:
     """What a line is about: the place in the code that wrote it, as messages may hold what callers sent."""
     error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
     return f"{record.pathname}:{record.lineno}:{error}"
-
-
-def _count_repetitions() -> None:
-    """From now on repetitions are counted."""
-    counted = Counted()
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(counted)
 
 
 class Waiting:

@@ -162,9 +162,14 @@ class Worker:
     """
 
     def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
+
+        def behind() -> None:
+            os.nice(_NICE)  # the process of short requests goes first, where there are more processes than cores
+            prepare()
+
         start = partial(Process, work=work, seconds=limits.seconds)
         self._quick = Queue(partial(start, prepare), limits.places, limits.places)
-        self._long = Queue(partial(start, partial(_behind, prepare)), limits.places, _AT_ONCE)
+        self._long = Queue(partial(start, behind), limits.places, _AT_ONCE)
         self.places = limits.places
 
     @property
@@ -192,12 +197,6 @@ class Worker:
         for queue in (self._quick, self._long):
             queue.places = 0
             queue.end()
-
-
-def _behind(prepare: Callable[[], None]) -> None:
-    """Let the process of short requests go first, where there are more processes than cores."""
-    os.nice(_NICE)
-    prepare()
 
 
 class Process:
@@ -284,9 +283,11 @@ def _live(channel: socket.socket, prepare: Callable[[], None], work: Work, secon
     try:
         _let_go(channel)
         prepare()
-        while head := _read(channel, _LENGTHS.size):
+        asked = channel.makefile("rb")
+        while len(head := asked.read(_LENGTHS.size)) == _LENGTHS.size:
             n_facts, n_content = _LENGTHS.unpack(head)
-            facts, content = json.loads(_read(channel, n_facts)), _read(channel, n_content)
+            facts, content = json.loads(asked.read(n_facts)), bytearray(n_content)
+            asked.readinto(content)
             signal.setitimer(signal.ITIMER_REAL, seconds)
             found, answer = work(facts, content)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -320,15 +321,3 @@ def _let_go(channel: socket.socket) -> None:
         with suppress(OSError):  # the listing had a handle of its own
             if handle != channel.fileno() and handle > 2 and stat.S_ISSOCK(os.fstat(handle).st_mode):
                 os.dup2(nothing, handle)
-
-
-def _read(channel: socket.socket, n: int) -> bytearray:
-    """So many bytes; none where the other end is closed."""
-    found = bytearray(n)
-    left = memoryview(found)
-    while left:
-        got = channel.recv_into(left)
-        if not got:
-            return bytearray()
-        left = left[got:]
-    return found

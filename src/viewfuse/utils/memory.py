@@ -54,7 +54,10 @@ def room(shape: tuple[int, int]) -> NDArray[np.float32]:
         return np.zeros(shape, dtype=np.float32)
     try:
         with tempfile.TemporaryFile() as file:  # it has no name, so it is gone when it is no longer mapped
-            _take_space(file.fileno(), n_bytes)
+            if hasattr(os, "posix_fallocate"):  # a map of blocks that are not there kills the process on a full disk
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+            else:
+                os.truncate(file.fileno(), n_bytes)
             return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the map, not the file, does not fit
@@ -68,14 +71,6 @@ def no_room(n_bytes: int, error: OSError) -> CannotWrite:
         f"a temporary file of {n_bytes:,} bytes cannot be written to {tempfile.gettempdir()} ({error.strerror}); "
         "free some space there, or set TMPDIR to a folder that has more"
     )
-
-
-def _take_space(file: int, n_bytes: int) -> None:
-    """Make a file that long, of blocks that are there: writing to a map of others kills the process on a full disk."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, n_bytes)
-    else:
-        os.truncate(file, n_bytes)
 
 
 def parts(n_rows: int) -> Iterator[slice]:
@@ -149,13 +144,10 @@ def available() -> int:
 
 def _left_on_machine() -> int:
     found = _said("/proc/meminfo", "MemAvailable")
-    return _physical() if found is None else found
-
-
-def _physical() -> int:
-    """All of the machine's memory, where nothing says how much of it is free."""
+    if found is not None:
+        return found
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # nothing says how much of it is free
     except (AttributeError, ValueError, OSError):
         return _NO_LIMIT
 

@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import categories_in, category_of
-from viewfuse.data.given import is_anndata, is_mudata
+from viewfuse.data.given import dense_rows, is_anndata, is_mudata, is_sparse
 from viewfuse.data.known.hints import labels_of
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, with_columns
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting
+
+_ROUNDED = 2**24
+"""From here on floats of 32 bits do not hold every whole number."""
 
 
 def with_batch(views: Views, batch: Any, X: Any = None) -> Views:
@@ -40,38 +43,56 @@ def _from_obs(X: Any, key: str) -> dict[Any, Any] | None:
     """Per cell what stands in a column of `obs`; None where no object has such a column."""
     objects: Iterable[Any] = X.values() if isinstance(X, Mapping) else X if isinstance(X, (list, tuple)) else [X]
     tables = [one.obs for one in objects if is_anndata(one) or is_mudata(one)]
-    found = [dict(table[key].items()) for table in tables if key in table]
-    return {name: value for own in found for name, value in own.items()} if found else None
+    columns = [table[key] for table in tables if key in table]
+    found: dict[Any, Any] = {}
+    for name, value in (pair for column in columns for pair in column.dropna().items()):
+        if found.setdefault(name, value) != value:
+            raise _two_batches(key, name, found[name], value)
+    return found if columns else None
+
+
+def _two_batches(column: str, name: Any, one: Any, other: Any) -> DataError:
+    two = f"{str(one)!r} in one view and {str(other)!r} in another"
+    return DataError(f"the batch {column!r} of {str(name)!r} is {two}; correct one of them")
+
+
+def _number(value: float, exactly: float) -> str:
+    """The name of a batch that has a number: the same whether this was rounded to 32 bits or not."""
+    return f"{value:.15g}" if exactly or value.is_integer() else str(np.float32(value))
 
 
 def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
     """The views without a column, and what stood there: a number, or the value of a category."""
     names = np.full(len(views), "", dtype=object)
-    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
-    mask = np.array(views.mask)
+    kept: dict[int, list[int]] = {}
     for v, own in enumerate(views.columns):
         places = categories_in(own).get(column, []) or [c for c, name in enumerate(own) if name == column]
         for c in places:
-            values = np.asarray(views.arrays[v][:, c], dtype=np.float64) + np.broadcast_to(offsets[v], len(own))[c]
+            exactly = np.broadcast_to(views.offsets[v], len(own))[c]
+            values = dense_rows(views.arrays[v][:, [c]], slice(None))[:, 0].astype(np.float64) + exactly
             is_value = category_of(own[c]) == column
             rows = np.flatnonzero(views.mask[:, v] & ~np.isnan(values) & ((values == 1) | ~np.bool_(is_value)))
             text = str(own[c]).partition(" = ")[2]
-            found = [text if is_value else f"{values[row]:.15g}" for row in rows]
+            if not exactly and views.arrays[v].dtype == np.float32 and (np.abs(values[rows]) >= _ROUNDED).any():
+                large = f"the batch {column!r} has numbers beyond {_ROUNDED:,}, of which 32-bit floats lose digits"
+                raise DataError(f"{large}; write them as text that begins with a letter, or give the batch by id")
+            found = [text if is_value else _number(values[row], exactly) for row in rows]
             for row, other in zip(rows, found, strict=True):
                 if names[row] not in ("", other):
-                    two = f"{names[row]!r} in one view and {other!r} in another"
-                    raise DataError(f"the batch {column!r} of {str(views.ids[row])!r} is {two}; correct one of them")
+                    raise _two_batches(column, views.ids[row], names[row], other)
             names[rows] = found
-        kept = [c for c in range(len(own)) if c not in places]
-        if not kept:
-            raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")
         if places:
-            arrays[v], columns[v] = np.array(arrays[v][:, kept]), [own[c] for c in kept]
-            mask[:, v] &= ~np.isnan(arrays[v]).all(axis=1)
-            arrays[v][~mask[:, v]] = 0
-            offsets[v] = np.broadcast_to(offsets[v], len(own))[kept] if np.any(offsets[v]) else 0.0
-    if columns == list(views.columns):
+            kept[v] = [c for c in range(len(own)) if c not in places]
+            if not kept[v]:
+                raise DataError(f"view {views.names[v]!r} has nothing but the batch {column!r}; leave the view out")
+    if not kept:
         raise DataError(Setting("batch"), f" {column!r} is no column of a view; name one, or give the batch by id")
+    left = with_columns(views, kept)
+    arrays, mask = list(left.arrays), np.array(left.mask)
+    for v in kept:
+        if not is_sparse(arrays[v]):  # whose missing rows are known already
+            mask[:, v] &= ~np.isnan(arrays[v]).all(axis=1)
+            arrays[v] = np.where(mask[:, v, None], arrays[v], np.float32(0))
     if not mask.any(axis=1).all():
         raise DataError(f"sample {str(views.ids[mask.any(axis=1).argmin()])!r} has nothing but its batch; drop it")
-    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets), mask=mask), names
+    return left.replace(arrays=tuple(arrays), mask=mask), names

@@ -16,7 +16,7 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 UNKNOWN = -1
-_NO_CLASS = ("", "-1", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
+_NO_CLASS = ("", "-1", "-1.0", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
 """How labels are written that stand for none: -1 in scikit-learn, and what pandas and R have in empty cells."""
 
 
@@ -103,7 +103,7 @@ def _written(label: Any) -> str:
     """A label as text, empty where it stands for none; 2.0 is 2, as a column of integers with gaps has floats."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         label = int(label)
-    text = str(label).strip()
+    text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)).strip()
     return "" if text in _NO_CLASS else text
 
 
@@ -113,7 +113,7 @@ def has_ids(y: Any, ids: NDArray[Any]) -> bool:
 
 
 def _in_order(y: Any, n: int, what: str) -> list[str]:
-    labels = np.atleast_1d(np.asarray(y, dtype=object)).tolist()
+    labels = np.atleast_1d(as_objects(y)).tolist()
     found = [one[0] if np.shape(one) == (1,) else one for one in labels]
     if any(np.ndim(one) for one in found):
         raise DataError(f"{what} holds lists instead of labels; give one label per sample, -1 where it is not known")
@@ -123,9 +123,7 @@ def _in_order(y: Any, n: int, what: str) -> list[str]:
 
 
 def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
-    listed: dict[str, Hashable] = {id_key(name): label for name, label in y.items()}
-    if len(listed) < len(y):
-        raise DataError(f"{what} has a label for the same id twice; keep one")
+    listed = listed_by_id(y, what)
     samples = [id_key(one) for one in ids.tolist()]
     known = set(samples)
     strange = [name for name, label in listed.items() if name not in known and _written(label)]
@@ -138,6 +136,22 @@ def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
             )
         )
     return [_written(listed.get(one)) for one in samples]
+
+
+def as_objects(given: Any) -> NDArray[np.object_]:
+    """Values as they were given, in an array; NaN for what a masked array hides."""
+    shown = np.ma.filled(given.astype(object), np.nan) if isinstance(given, np.ma.MaskedArray) else given
+    return np.asarray(shown, dtype=object)
+
+
+def listed_by_id(given: Any, what: str) -> dict[str, Any]:
+    """The values of a mapping or a pandas Series by `id_key`; an id that is there twice is refused."""
+    listed: dict[str, Any] = {}
+    for name, value in given.items():
+        if id_key(name) in listed:
+            raise DataError(f"{what} names the id {id_key(name)!r} twice; keep one")
+        listed[id_key(name)] = value
+    return listed
 
 
 def id_key(name: Hashable) -> str:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from viewfuse.data.known.hints import UNKNOWN, Hints, id_key
+from viewfuse.data.alignment import plainly
+from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, id_key
 from viewfuse.errors import DataError
 
 MUST, CANNOT = "must_link", "cannot_link"
@@ -20,7 +21,7 @@ MUST, CANNOT = "must_link", "cannot_link"
 class PairTable(NamedTuple):
     """Pairs of ids as a file has them: `rows`, and for each the `places` where it stands, such as "pairs.csv, line 2".
 
-    The first row is a header where neither of its cells is an id.
+    The first row is a header where neither of its cells is an id, or reads like one.
     """
 
     rows: list[tuple[str, str]]
@@ -163,10 +164,11 @@ def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], li
     if isinstance(given, PairTable):
         cells: list[list[Any]] = [list(pair) for pair in given.rows]
         places = given.places
-        if cells and not any(id_key(one) in rows_of for one in cells[0]):
+        alike = {plainly(one) for one in rows_of}
+        if cells and not any(plainly(one) in alike for one in cells[0]):
             cells, places = cells[1:], places[1:]
     else:
-        table = np.asarray(given, dtype=object)
+        table = as_objects(given)
         if table.size and (table.ndim != 2 or table.shape[1] != 2):
             raise DataError(f"{name} is of shape {table.shape}; give pairs of samples, of shape (pairs, 2)")
         cells = table.reshape(-1, 2).tolist()

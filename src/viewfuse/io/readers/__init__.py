@@ -241,18 +241,16 @@ def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
         own = {name: getattr(reading, name) for name in ("id_column", "blocks", "only", "drop")}
         job = ReadJob(file, use=places.get(name), header=True if of_ids else reading.header, **own)
         found = _read(job, reading.trusted).views
-        _tell_categories(file, found)
+        categories = [column for view in found for column in categories_in(view.columns)]
+        if categories and ending_of(file) == ".parquet":  # text tables say it themselves
+            tell(f"{file}: {', '.join(map(repr, categories))} as categories")
         views += found if name == view_of(file) else [_named(name, file, found)]
     _check_chosen(reading, views)
-    _check_transposed(reading.transpose, [view.name for view in views])
+    names = [view.name for view in views]
+    if unknown := [name for name in reading.transpose if name not in names]:
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
+        raise DataError(Setting("transpose"), fault)
     return [view.turned() if view.name in reading.transpose else view for view in views]
-
-
-def _tell_categories(file: Path, views: Sequence[FileView]) -> None:
-    """Say which columns of a Parquet file are read as categories; text tables say it themselves."""
-    names = [name for view in views for name in categories_in(view.columns)]
-    if names and ending_of(file) == ".parquet":
-        tell(f"{file}: {', '.join(map(repr, names))} as categories")
 
 
 def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
@@ -263,13 +261,6 @@ def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
         unknown = [one for one in patterns if not any(is_among(column, [one]) for column in columns)]
         if unknown:
             raise DataError(Setting(name), f" names {unknown[0]!r}, but no file has such a column; correct the name")
-
-
-def _check_transposed(transpose: Sequence[str], names: Sequence[str]) -> None:
-    unknown = [name for name in transpose if name not in names]
-    if unknown:
-        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
-        raise DataError(Setting("transpose"), fault)
 
 
 def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:

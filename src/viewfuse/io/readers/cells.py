@@ -60,7 +60,8 @@ class Cells:
             cells = [["nan" if is_nothing(cell) else cell for cell in row] for row in cells]
             numbers = text_as_numbers(cells)
         if numbers is None or self._kinds:
-            numbers = self._by_column(cells, ids)
+            columns = enumerate(zip(*cells, strict=True))
+            numbers = np.stack([self.column(c, column, ids) for c, column in columns], axis=1)
         else:
             self._has_numbers |= ~np.isnan(numbers).all(axis=0)
         return numbers
@@ -79,10 +80,6 @@ class Cells:
         if not self._comma:
             return cells
         return [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in cells]
-
-    def _by_column(self, cells: Lines, ids: Sequence[str]) -> NDArray[np.float64]:
-        columns = zip(*cells, strict=True)
-        return np.stack([self.column(c, column, ids) for c, column in enumerate(columns)], axis=1)
 
     def column(self, c: int, cells: Sequence[str], ids: Sequence[Hashable]) -> NDArray[np.float64]:
         """The cells of one column, by its number, as numbers, or as those of their texts."""

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import Use, place_of
+from viewfuse.data.alignment import Use, frame_cells, place_of
+from viewfuse.data.digits import is_number, objects_as_numbers
 from viewfuse.data.sparse_tables import check_sparse
+from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Allowance, bytes_of
 from viewfuse.io.source import Contents, FileView
@@ -123,10 +125,13 @@ def read_h5mu(path: Path, use: Use | None) -> Contents:
         if "mod" not in file or "obs" not in file:
             raise DataError(f"{path} has no 'mod' and 'obs', so it is no .h5mu file; write it with mudata")
         names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]
-        _check_known(path, names, use)
+        unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
+        if unknown or not names:
+            raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
         parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
         _check_size(path, file["obs"], parts)
-        return Contents(_views(path, parts, read), order=read(file["obs"]).index.tolist())
+        views = [_read_modality(path, name, *part, read) for name, part in parts.items()]
+        return Contents(views, order=read(file["obs"]).index.tolist())
 
 
 def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:
@@ -138,7 +143,7 @@ def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:
             raise DataError(f"{path} has no 'obs' and 'var', so it is no .h5ad file; write it with anndata")
         parts = {name: (file, place) for name, place in places.items()}
         _check_size(path, file["obs"], parts)
-        return _views(path, parts, read)
+        return [_read_modality(path, name, *part, read) for name, part in parts.items()]
 
 
 def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, str]]:
@@ -150,12 +155,6 @@ def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, st
         fault = f" names the views {unknown}, but the .h5ad files are called {list(names)}; name these"
         raise DataError(Setting("use"), fault)
     return {name: {name: place_of(use, name)} for name in names}
-
-
-def _check_known(path: Path, names: Sequence[str], use: Use | None) -> None:
-    unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
-    if unknown or not names:
-        raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
 
 
 def _check_size(path: Path, obs: Any, parts: Mapping[str, tuple[Any, str]]) -> None:
@@ -179,18 +178,25 @@ def _places(group: Any) -> list[str]:
     return ["X", *own] if "X" in group else own
 
 
-def _views(path: Path, parts: Mapping[str, tuple[Any, str]], read: Any) -> list[FileView]:
-    return [_read_modality(path, group, name, place, read) for name, (group, place) in parts.items()]
-
-
-def _read_modality(path: Path, group: Any, name: str, place: str, read: Any) -> FileView:
+def _read_modality(path: Path, name: str, group: Any, place: str, read: Any) -> FileView:
     values = read(group[place])
     columns: Sequence[Hashable] = range(values.shape[1])
-    if hasattr(values, "to_numpy"):  # a data frame in obsm
-        columns, values = [str(column) for column in values.columns], values.to_numpy()
+    if hasattr(values, "iloc"):  # a data frame in obsm
+        values, columns = frame_cells(values)
+        if values.dtype == object:
+            values = _as_numbers(f"{path}: modality {name!r}, {place!r}", values, columns)
     elif not place.startswith("obsm"):
         columns = read(group["var"]).index.tolist()
     if hasattr(values, "tocsr"):
         check_sparse(f"{path}: modality {name!r}, {place!r}", values)
         values = values.tocsr()
     return FileView(path, name, values, columns, read(group["obs"]).index.tolist())
+
+
+def _as_numbers(where: str, cells: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Cells of several kinds as numbers."""
+    found = objects_as_numbers(as_array(where, cells))
+    if found is None:
+        wrong = next(name for c, name in enumerate(columns) if not all(map(is_number, cells[:, c])))
+        raise DataError(f"{where}, column {wrong!r} holds something that is no number; encode it or drop the column")
+    return found

@@ -61,13 +61,9 @@ def _read_hdf5(path: Path) -> Variables:
     with opened(path) as file:
         allowance = Allowance(path, "save it without compression")
         cells = {name: item for name, item in file.items() if is_reference(item)}
-        others = [name for name in file if name in (*CELLS, *LABELS) or _is_numbered(name)]
+        others = [name for name in file if name in (*CELLS, *LABELS) or any(one.fullmatch(name) for one in _NUMBERED)]
         found = {name: _matrix(file[name], allowance) for name in others if name not in cells}
         return {**found, **{name: _cells(file, item, allowance) for name, item in cells.items()}}
-
-
-def _is_numbered(name: str) -> bool:
-    return any(pattern.fullmatch(name) for pattern in _NUMBERED)
 
 
 def _cells(file: Any, item: Any, allowance: Allowance) -> list[Any]:
@@ -119,8 +115,10 @@ def _pick_views(path: Path, variables: Mapping[str, Any]) -> dict[str, Any]:
         if name in cells:
             return {f"view_{v}": cell for v, cell in enumerate(variables[name])}
     alike = ([name for name in variables if pattern.fullmatch(name)] for pattern in _NUMBERED)
-    matrices = ([name for name in names if _is_matrix(variables[name])] for names in alike)
-    numbered = in_order(next((names for names in matrices if names), []))
+    numbered = in_order(next((names for names in alike if any(_is_matrix(variables[name]) for name in names)), []))
+    for name in numbered:
+        if not _is_matrix(variables[name]):
+            raise DataError(f"{path}: {name!r} is no matrix of real numbers, unlike {numbered[0]!r}; call it otherwise")
     others = [name for name in cells if name not in LABELS]
     if not numbered and others:
         return {f"view_{v}": cell for v, cell in enumerate(variables[others[0]])}
@@ -181,14 +179,11 @@ def read_version_5(path: Path, start: bytes) -> dict[str, Any]:
     _walk(path, "<" if start[126:128] == b"IM" else ">")
     wanted = [name for name, _, kind in io.whosmat(path) if kind not in ("struct", "object", "function", "opaque")]
     found = io.loadmat(path, variable_names=wanted, mat_dtype=False)
-    return {name: _unwrapped(value) for name, value in found.items() if not name.startswith("__")}
-
-
-def _unwrapped(value: Any) -> Any:
-    """A cell array as the list of its cells; anything else as it is."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return list(value.ravel(order="F"))
-    return value
+    return {
+        name: list(value.ravel(order="F")) if isinstance(value, np.ndarray) and value.dtype == object else value
+        for name, value in found.items()
+        if not name.startswith("__")
+    }
 
 
 @dataclass

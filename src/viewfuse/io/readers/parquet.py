@@ -38,7 +38,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     if not file.metadata.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     ids = table.ids()
-    return [FileView(path, name, *table.view(columns), ids, table.unread) for name, columns in views.items()]
+    return [FileView(path, name, *table.view(columns, ids), ids, table.unread) for name, columns in views.items()]
 
 
 def _check_bomb(path: Path, file: Any) -> None:
@@ -55,12 +55,12 @@ class _Table:
 
     def __init__(self, path: Path, file: Any, schema: Any, id_column: str | None) -> None:
         self.path, self._file = path, file
-        _check_repeated(path, schema.names)
+        check_repeated(path, schema.names)
         self._kinds = {field.name: field.type for field in schema}
         stored = (schema.pandas_metadata or {}).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self._kinds]
         # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-        nothing = {name for name in index if name.startswith("__index_level_") and not _is_text(self._kinds[name])}
+        nothing = {name for name in index if name.startswith("__index_level_") and not is_text(self._kinds[name])}
         self._names = [name for name in schema.names if name not in nothing]
         self._id = self._id_name(id_column, [name for name in index if name not in nothing])
 
@@ -72,6 +72,9 @@ class _Table:
             raise DataError(
                 f"{self.path} needs a column of ids and one of numbers; it has {self._names}; add what is missing"
             )
+        if id_column is None and len(index) > 1:
+            fault = f"{self.path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
+            raise DataError(fault, Setting("id_column"))
         return id_column or (index or self._names)[0]
 
     def plan(self, job: ReadJob) -> Mapping[str, list[str]]:
@@ -99,15 +102,15 @@ class _Table:
     def ids(self) -> list[Any]:
         """The id of each row, as text or a whole number."""
         kind = str(self._kinds[self._id])
-        if not _is_text(kind) and not kind.startswith(("int", "uint")):
+        if not is_text(kind) and not kind.startswith(("int", "uint")):
             raise DataError(
                 f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with ",
                 Setting("id_column"),
             )
         column = self._file.read(columns=[self._id]).column(self._id)
-        return column.cast("string").to_pylist() if _is_text(kind) else column.to_pylist()
+        return column.cast("string").to_pylist() if is_text(kind) else column.to_pylist()
 
-    def view(self, columns: list[str]) -> tuple[Any, list[str] | range]:
+    def view(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[str] | range]:
         """Values and the names of the columns, read batch by batch."""
         lists = [column for column in columns if is_list(self._kinds[column])]
         if lists and len(columns) > 1:
@@ -115,17 +118,17 @@ class _Table:
         if lists:
             return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
         for column in columns:
-            if not is_numeric(str(self._kinds[column])) and not _is_text(self._kinds[column]):
+            if not is_numeric(str(self._kinds[column])) and not is_text(self._kinds[column]):
                 raise DataError(
                     f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
                     "drop the column"
                 )
-        return self._numbers(columns)
+        return self._numbers(columns, ids)
 
-    def _numbers(self, columns: list[str]) -> tuple[Any, list[Any]]:
+    def _numbers(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[Any]]:
         """Columns of numbers as they are, and of text as in a text table."""
         spool, digits, n = Spool(len(columns)), Digits(), 0
-        text = [c for c, column in enumerate(columns) if _is_text(self._kinds[column])]
+        text = [c for c, column in enumerate(columns) if is_text(self._kinds[column])]
         reader = Cells(self.path, columns)
         for batch in self._file.iter_batches(columns=columns):
             block = np.full((len(batch), len(columns)), np.nan)
@@ -133,7 +136,7 @@ class _Table:
                 block[:, c] = floats(batch.column(columns[c]), np.float64)
             for c in text:
                 cells = (cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist())
-                block[:, c] = reader.column(c, list(cells), range(n, n + len(batch)))
+                block[:, c] = reader.column(c, list(cells), ids[n : n + len(batch)])
             digits.look(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
             spool.add(block)
             n += len(batch)
@@ -142,7 +145,8 @@ class _Table:
         return reader.part(table, 0, len(columns))
 
 
-def _check_repeated(path: Path, names: list[str]) -> None:
+def check_repeated(path: Path, names: list[str]) -> None:
+    """Refuse two columns of one name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
@@ -153,8 +157,10 @@ def is_list(kind: Any) -> bool:
     return str(kind).startswith(("list", "large_list", "fixed_size_list"))
 
 
-def _is_text(kind: Any) -> bool:
-    return any(word in str(kind) for word in ("string", "binary"))
+def is_text(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of text, or of a dictionary of such."""
+    stored = str(kind).removeprefix("dictionary<values=")
+    return stored.startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
 
 
 def is_numeric(kind: str) -> bool:

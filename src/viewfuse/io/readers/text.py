@@ -8,7 +8,6 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import accumulate, chain, count, islice, pairwise
 from operator import itemgetter
@@ -52,7 +51,9 @@ def read_text(job: ReadJob) -> list[FileView]:
     """The views of one file; with `blocks` several, and columns that belong to none are not looked at."""
     path, id_column, blocks = job.path, job.id_column, job.blocks
     try:
-        with _opened(path) as file:
+        how: Any = {"newline": "", "encoding": "utf-8-sig"}
+        is_packed = path.suffix.lower() == ".gz"
+        with gzip.open(path, "rt", **how) if is_packed else path.open(**how) as file:
             lines, sign = _separated(path, file)
             names, rows = _names_and_rows(job, lines)
             place = 0 if id_column is None else names.index(id_column)
@@ -73,14 +74,6 @@ def read_text(job: ReadJob) -> list[FileView]:
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """The text of a file, unpacked where it is packed."""
-    how: Any = {"newline": "", "encoding": "utf-8-sig"}
-    with gzip.open(path, "rt", **how) if path.suffix.lower() == ".gz" else path.open(**how) as file:
-        yield file
 
 
 def _separated(path: Path, file: TextIO) -> tuple[Iterator[list[str]], str]:
@@ -114,8 +107,10 @@ def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str]
     path, first = job.path, next(lines, [])
     names = [unmarked(name) for name in _trimmed(first)]
     if job.header is False:
-        own = {name: getattr(job, name) or None for name in ("only", "drop")}
-        check_nameless(path, **own, id_column=job.id_column, blocks=job.blocks)
+        for option in ("only", "drop", "id_column", "blocks"):
+            if getattr(job, option) not in (None, (), []):
+                fault = f"{path}: ", Setting(option), " names columns, but with "
+                raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
     _check_first_line(path, names, job.id_column)
     if job.header is False:
         return [str(place) for place in range(len(first))], chain([first], lines)
@@ -231,14 +226,6 @@ def _are_labels(numbers: Sequence[float]) -> bool:
     if numbers[0] in (0, 1) and all(step == 1 for step in steps):
         return True
     return len(numbers) >= _MANY and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
-
-
-def check_nameless(path: Path, **by_name: object) -> None:
-    """Refuse options that name columns of a file that has no names of columns."""
-    for option, value in by_name.items():
-        if value is not None:
-            fault = f"{path}: ", Setting(option), " names columns, but with "
-            raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
 
 
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
