@@ -26,9 +26,9 @@ from benchmarks.clusters.summary import summary as cluster_tables
 from benchmarks.experiments.catalogue import CATALOGUE, title_of
 from benchmarks.experiments.choices import AUTO, comparisons
 from benchmarks.experiments.plans import gaps_of
-from benchmarks.experiments.records import Record, Score, read_records, scores
+from benchmarks.experiments.records import Record, Score, read_records, read_rows, scores
 from benchmarks.experiments.tables import by_rate, pooled, short
-from benchmarks.patterns import read_patterns, table_of
+from benchmarks.patterns import Placed, table_of
 from benchmarks.studies.methods import table2
 from viewfuse.comparison.ranks import Ranks, paired_tests, ranks_of
 from viewfuse.missing import cells_mask, describe, nested_mask, one_view_mask, paper_mask
@@ -104,7 +104,7 @@ def new_samples() -> dict[str, Any]:
         lines = [[float(cell) for cell in row[2:]] for row in csv.reader(file)]
     cells = [str(Score(mean(one), stdev(one))) for one in zip(*lines, strict=True)]
     path = RESULTS / "patterns" / "patterns.csv"
-    table = table_of(read_patterns(path)) if path.exists() else None
+    table = table_of(read_rows(path, Placed)) if path.exists() else None
     rows = [[cell for i, cell in enumerate(row) if i != 2] for row in table.rows] if table else []
     header = [name for i, name in enumerate(table.header) if i != 2] if table else []
     return {"handwritten": cells, "runs": str(len(lines)), "header": header, "rows": rows}

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import nan
@@ -21,15 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.experiments.catalogue import CATALOGUE, Loaded, load, title_of
+from benchmarks.experiments.catalogue import Loaded, load_each, title_of
 from benchmarks.experiments.plans import check_known
-from benchmarks.experiments.records import Score
+from benchmarks.experiments.records import Score, write_rows
 from benchmarks.experiments.scoring import matched
 from benchmarks.experiments.tables import ResultTable, as_markdown
 from viewfuse import URRL
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError
-from viewfuse.io.csv_text import as_csv
 from viewfuse.methods import KNNKMeans
 from viewfuse.missing import apply_mask, describe, paper_mask
 from viewfuse.utils.atomic import write_file
@@ -92,12 +90,7 @@ def bench_patterns(
     """
     check_known("data set", data, DATA)
     found: list[Placed] = []
-    for key in data or DATA:
-        try:
-            loaded = load(data_dir, CATALOGUE[key])
-        except DataError as error:
-            log(f"left out: {error}")
-            continue
+    for key, loaded in load_each(data_dir, data or DATA, log):
         for trained_on, seed in product(TRAINED_ON, range(seeds or SEEDS)):
             log(f"{title_of(key)}, {trained_on}, seed {seed}")
             ours = URRL(loaded.entry.classes, random_state=seed, device=device, **settings)
@@ -153,19 +146,10 @@ def _class_of(model: URRL | KNNKMeans, names: NDArray[Any], views: Views) -> NDA
 
 def write_patterns(folder: Path, found: Sequence[Placed]) -> ResultTable:
     """`patterns.csv` with a line per pattern, and `patterns.md` with means, which are returned as well."""
-    rows = [list(asdict(one).values()) for one in found]
-    write_file(folder / "patterns.csv", as_csv([[one.name for one in fields(Placed)], *rows]).encode())
+    write_rows(folder / "patterns.csv", Placed, found)
     table = table_of(found)
     write_file(folder / "patterns.md", as_markdown(table).encode())
     return table
-
-
-def read_patterns(path: Path) -> list[Placed]:
-    """What `write_patterns` wrote."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    kinds = {f.name: {"float": float, "int": int}.get(str(f.type), str) for f in fields(Placed)}
-    return [Placed(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows]
 
 
 def table_of(found: Sequence[Placed]) -> ResultTable:

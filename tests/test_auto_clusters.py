@@ -219,3 +219,34 @@ def test_fit_chooses_where_no_number_is_given(tmp_path, quick_map):
 def test_few_samples_are_one_cluster(n):
     choice = URRL(cluster_range=(1, 5)).choose([np.arange(3.0 * n).reshape(n, 3)])
     assert (choice["chosen"], choice["splits"]) == (1, [])
+
+
+def test_a_cluster_of_two_islands_is_fitted_again_as_two(monkeypatch, tmp_path):
+    """As if the number were asked for, with the pre-training that both fits share; a resumed fit says the same."""
+    views = blobs(n=90, far=6.0)[0]
+    tested, pretrained, begun = choosing_k.splits_tested, choosing_k.pretrained, []
+
+    def first_alone(*given):
+        first, *_ = tested(*given)
+        return [first]
+
+    def kept(*given, **ways):
+        begun.append(pretrained(*given, **ways))
+        begun.append(begun[0].n_epochs)
+        return begun[0]
+
+    monkeypatch.setattr(choosing_k, "splits_tested", first_alone)
+    monkeypatch.setattr(choosing_k, "pretrained", kept)
+    small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 30, "joint_epochs": 3}
+    found = URRL(**flat(**small), checkpoint=tmp_path / "kept").fit(views)
+    decision = found.decisions_["n_clusters"]
+    assert (found.n_clusters_, decision["chosen"], decision["islands"]) == (3, 3, 1)
+    assert "; in a first fit 1 cluster was two islands" in decision["why"]
+    assert begun[0].n_epochs == begun[1], "both fits begin with the pre-training as it was"
+    asked = URRL(3, **flat(**small)).fit(views)
+    assert found.labels_.tolist() == asked.labels_.tolist()
+    assert np.array_equal(found.embedding_, asked.embedding_)
+    again = URRL(**flat(**small), checkpoint=tmp_path / "kept").fit(views)
+    assert np.array_equal(found.embedding_, again.embedding_)
+    ended = URRL(**flat(**small), cluster_range=(1, 2)).fit(views)
+    assert (ended.n_clusters_, ended.decisions_["n_clusters"]["islands"]) == (2, 0)

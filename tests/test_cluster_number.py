@@ -16,6 +16,7 @@ from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import cluster_number
 from viewfuse.selection.cluster_number import number_decision, possible_range, splits_tested, without_view
 from viewfuse.selection.messages import words
+from viewfuse.selection.splits import splits_of
 from viewfuse.selection.tree import cluster_tree
 from viewfuse.utils.settings import checked_range
 
@@ -241,3 +242,59 @@ def test_sides_without_a_border_are_no_continuum():
     )  # fmt: skip
     assert number_decision(crisp, 120, (1, 15)).kind == "clusters"
     assert number_decision(curved, 120, (1, 15)).kind == "continuum"
+
+
+def literal_islands(points, values, present, labels, seed):
+    """Cluster by cluster, with neighbours counted one by one."""
+    found, mean = [], len(labels) / len(set(labels.tolist()))
+    for label in sorted(set(labels.tolist())):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) < 16:
+            continue
+        views = [view[rows] for view in values]
+        whole = torch.from_numpy(np.concatenate([points[rows], *views], axis=1))
+        some = cluster_number.Look(
+            torch.from_numpy(points[rows]), whole[None][:0], [torch.from_numpy(view) for view in views],
+            torch.from_numpy(present[rows]), whole[:, :0],
+        )  # fmt: skip
+        first = splits_of(cluster_tree(some.embedding, some.neighbors(), seed))
+        if not first:
+            continue
+        sides = np.isin(np.arange(len(rows)), first[0].right)
+        far = np.square(points[rows][:, None].astype(float) - points[rows]).sum(axis=2)
+        np.fill_diagonal(far, np.inf)
+        embedded, seen = np.zeros((2, len(rows), len(rows)))
+        for i, ids in enumerate(some.neighbors().tolist()):
+            for j in far[i].argsort()[:9]:
+                embedded[i, j] += 1
+                embedded[j, i] += 1
+            for j in (j for own in ids for j in own if j >= 0):
+                shared = (present[rows[i]] & present[rows[j]]).sum()
+                seen[i, j] += 1 / shared
+                seen[j, i] += 1 / shared
+        weights = embedded / embedded.sum() + seen / seen.sum()
+        pairs = ((sides, ~sides), (sides, sides), (~sides, ~sides))
+        across, one, other = (weights[np.ix_(a, b)].sum() for a, b in pairs)
+        chance = (one + across) * (other + across) / (one + other + 2 * across)
+        strength = -np.log(max(across / chance, 0.02))
+        if strength * min(1.0, len(first[0].right) / mean) ** 0.5 >= 1.7:
+            found.append(label)
+    return found
+
+
+@pytest.mark.parametrize(("far", "islands"), [(0.0, []), (12.0, [1])])
+def test_a_cluster_that_is_two_islands_is_found(far, islands):
+    """Cluster 1 holds two groups, apart or not; cluster 3 has a small corner that is apart, which does not count."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2, 3], [40, 80, 40, 44])
+    points = rng.normal(size=(len(labels), 3)).astype(np.float32) + 40.0 * labels[:, None].astype(np.float32)
+    points[80:120, 0] += far
+    points[-9:, 1] += 12.0
+    values = [points[:, :2].copy(), points.copy()]
+    present = np.ones((len(labels), 2), dtype=bool)
+    both = torch.from_numpy(points)
+    look = cluster_number.Look(
+        both, both[None][:0], [torch.from_numpy(v) for v in values], torch.from_numpy(present), both
+    )
+    assert cluster_number.islands(look, labels, 0) == islands
+    assert literal_islands(points, values, present, labels, 0) == islands

@@ -26,7 +26,7 @@ from benchmarks.experiments import plans
 from benchmarks.experiments.catalogue import CATALOGUE, title_of
 from benchmarks.experiments.choices import comparisons
 from benchmarks.experiments.imputation import Filling, table_of
-from benchmarks.experiments.records import read_records
+from benchmarks.experiments.records import read_records, read_rows
 from benchmarks.experiments.tables import as_markdown, by_rate, make_tables, pooled
 from benchmarks.studies.methods import table2
 
@@ -96,7 +96,7 @@ def made_tables() -> Iterator[tuple[str, str]]:
     fillings = [Filling(*one) for one in csv("impute/impute.csv").itertuples(index=False)]
     yield "impute/impute.md", as_markdown(table_of(fillings))
     if (placed := RESULTS / "patterns/patterns.csv").exists():
-        yield "patterns/patterns.md", as_markdown(patterns.table_of(patterns.read_patterns(placed)))
+        yield "patterns/patterns.md", as_markdown(patterns.table_of(read_rows(placed, patterns.Placed)))
 
 
 def test_tables_are_those_of_their_csv(monkeypatch):

@@ -183,7 +183,8 @@ def test_a_plain_fit_of_plain_arrays_goes_through_few_files():
     threading.setprofile(notice)
     sys.setprofile(notice)
     try:
-        URRL(n_clusters=3, config=Config(pretrain_epochs=2, joint_epochs=2), device="cpu").fit_predict(views)
+        config = Config(pretrain_epochs=2, joint_epochs=2)
+        URRL(n_clusters=3, config=config, random_state=0, device="cpu").fit_predict(views)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

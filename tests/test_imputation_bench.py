@@ -33,7 +33,7 @@ def tiny(monkeypatch):
             raise DataError(f"no {entry.key}")
         return Loaded(TINY, views, labels)
 
-    monkeypatch.setattr(imputation, "load", load)
+    monkeypatch.setattr("benchmarks.experiments.catalogue.load", load)
     monkeypatch.setattr(imputation, "URRL", lambda k, **given: URRL(k, **given, **flat(**SMALL)))
     return views
 

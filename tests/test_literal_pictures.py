@@ -453,3 +453,15 @@ def test_marks_of_the_page_are_mirror_images_of_themselves():
         assert {(x, -y) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
         assert {(y, x) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
     assert {(x, -y) for x, y in charts.CORNERS["^"]} == set(charts.CORNERS["v"])
+
+
+def test_the_name_of_the_highest_cluster_stays_inside_of_a_small_map(figures, tmp_path):
+    xy = np.array([[0.0, 1, 0, 1], [0, 0, 5, 5]], dtype=np.float32)
+    mask = np.array([[True, True], [True, False]] * 2)
+    shown = Places(np.arange(4), xy, 4), np.array([0, 0, 1, 1]), mask, ["a", "b"]
+    draw_map(tmp_path / "map.png", *shown, title="t", style=PictureStyle(columns=1))
+    figures[0].draw_without_rendering()
+    axes = figures[0].axes[0]
+    frame = axes.get_window_extent()
+    for text in axes.texts:
+        assert text.get_window_extent().y1 + 2 <= frame.y1

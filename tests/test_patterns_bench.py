@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from benchmarks import patterns
 from benchmarks.command import main
 from benchmarks.experiments.catalogue import DataSet, Loaded
-from benchmarks.patterns import Placed, by_number, read_patterns, table_of, write_patterns
+from benchmarks.experiments.records import read_rows
+from benchmarks.patterns import Placed, by_number, table_of, write_patterns
 from conftest import make_blobs
 from viewfuse import URRL, DataError
 
@@ -25,7 +26,7 @@ def tiny(monkeypatch):
             raise DataError(f"no {entry.key}")
         return Loaded(TINY, views, labels)
 
-    monkeypatch.setattr(patterns, "load", load)
+    monkeypatch.setattr("benchmarks.experiments.catalogue.load", load)
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (3, 0))
     return views, labels
 
@@ -46,7 +47,7 @@ def test_clear_clusters_are_placed_under_every_pattern(tiny, tmp_path):
     for method in (patterns.OURS, patterns.KMEANS, patterns.CLASSIFIER):
         assert np.mean([one.acc for one in found if one.method == method and one.n_views > 1]) > 85
     table = write_patterns(tmp_path, found)
-    assert read_patterns(tmp_path / "patterns.csv") == found
+    assert read_rows(tmp_path / "patterns.csv", Placed) == found
     assert len(table.rows) == 6
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +15,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clusters.criteria import other_choices
 from benchmarks.clusters.synthetic_sets import all_sets
-from benchmarks.experiments.catalogue import CATALOGUE, load
+from benchmarks.experiments.catalogue import CATALOGUE, load_each
 from benchmarks.experiments.plans import check_known
+from benchmarks.experiments.records import read_rows, write_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Source
-from viewfuse.io.csv_text import as_csv
 from viewfuse.methods.choosing_k import evident_splits, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import embed_stored
@@ -29,7 +28,6 @@ from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.cluster_number import RANGE, number_decision, possible_range
 from viewfuse.selection.kmeans import partitions
 from viewfuse.selection.tree import principal
-from viewfuse.utils.atomic import write_file
 from viewfuse.utils.jobs import chosen_device
 
 OURS = "viewfuse"
@@ -110,12 +108,7 @@ def _cells(
     check_known("data set", data, [*CATALOGUE, "synthetic"])
     for mask in range(masks):
         for rate in rates:
-            for key in [key for key in CATALOGUE if key in data or not data]:
-                try:
-                    loaded = load(data_dir, CATALOGUE[key])
-                except DataError as error:
-                    log(f"left out: {error}")
-                    continue
+            for key, loaded in load_each(data_dir, [key for key in CATALOGUE if key in data or not data], log):
                 number = CATALOGUE[key].missing_number
                 yield Cell(key, rate, mask, masked(loaded.views, rate, number, mask), loaded.labels)
             for own in all_sets() if not data or "synthetic" in data else ():
@@ -154,15 +147,13 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[NumberC
 
 def write_choices(path: Path, found: Sequence[NumberChoice]) -> None:
     """One line per criterion, data set, rate and mask."""
-    rows = [[round(cell, 4) if isinstance(cell, float) else cell for cell in asdict(one).values()] for one in found]
-    write_file(path, as_csv([[one.name for one in fields(NumberChoice)], *rows]).encode())
+    write_rows(
+        path,
+        NumberChoice,
+        [replace(one, ari=round(one.ari, 4), ari_at_true_k=round(one.ari_at_true_k, 4)) for one in found],
+    )
 
 
 def read_choices(path: Path) -> list[NumberChoice]:
     """What `write_choices` wrote; nothing where there is no file."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        kinds = {"missing_rate": float, "mask": int, "true_k": int, "chosen": int, "ari": float, "ari_at_true_k": float}
-        rows = [{name: kinds.get(name, str)(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
-    return [NumberChoice(**row) for row in rows]
+    return read_rows(path, NumberChoice) if path.exists() else []

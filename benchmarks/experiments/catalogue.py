@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -228,3 +228,12 @@ def differences(entry: DataSet, n: int, widths: Sequence[int], classes: int) -> 
     for what, found, wanted in facts:
         if found != wanted:
             yield f"{what}: {found} instead of {wanted}"
+
+
+def load_each(data_dir: Path, keys: Iterable[str], log: Callable[[str], None]) -> Iterator[tuple[str, Loaded]]:
+    """The data sets that are there; of those that are not a line says so."""
+    for key in keys:
+        try:
+            yield key, load(data_dir, CATALOGUE[key])
+        except DataError as error:
+            log(f"left out: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.experiments.catalogue import CATALOGUE, Loaded, load, title_of
+from benchmarks.experiments.catalogue import CATALOGUE, Loaded, load_each, title_of
 from benchmarks.experiments.plans import check_known
-from benchmarks.experiments.records import Score
+from benchmarks.experiments.records import Score, write_rows
 from benchmarks.experiments.tables import ResultTable, as_markdown
 from viewfuse import URRL
 from viewfuse.baselines import filled_by_mean, filled_by_nearest
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import as_csv
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.utils.atomic import write_file
 
@@ -78,12 +77,7 @@ def bench_imputation(
     """
     check_known("data set", data, DATA)
     found: list[Filling] = []
-    for key in data or DATA:
-        try:
-            loaded = load(data_dir, CATALOGUE[key])
-        except DataError as error:
-            log(f"left out: {error}")
-            continue
+    for key, loaded in load_each(data_dir, data or DATA, log):
         for seed in range(seeds or SEEDS):
             log(f"{title_of(key)}, seed {seed}")
             kept = models and models / f"{key}-{seed}"
@@ -166,8 +160,7 @@ def _correlation(found: Array, known: Array) -> float:
 
 def write_fillings(folder: Path, found: Sequence[Filling]) -> ResultTable:
     """`impute.csv` with a line per filling, and `impute.md` with their means, which are returned as well."""
-    rows = [list(asdict(one).values()) for one in found]
-    write_file(folder / "impute.csv", as_csv([[one.name for one in fields(Filling)], *rows]).encode())
+    write_rows(folder / "impute.csv", Filling, found)
     table = table_of(found)
     write_file(folder / "impute.md", as_markdown(table).encode())
     return table

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import isnan, nan
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.experiments.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
@@ -18,6 +18,9 @@ from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
 
 METRICS = ("acc", "macro", "nmi", "ari")
+
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,20 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     """One line per run; settings are empty where they are those of the run before, as they are long."""
     pairs = zip(records, [None, *records], strict=False)
     records = [replace(own, settings="") if _is_repeated(own, before) else own for own, before in pairs]
-    rows = [list(asdict(record).values()) for record in records]
-    write_file(path, as_csv([[f.name for f in fields(Record)], *rows]).encode())
+    write_rows(path, Record, records)
+
+
+def write_rows(path: Path, kind: type[Any], rows: Sequence[Any]) -> None:
+    """Write a CSV file with a line per object of a dataclass."""
+    lines = [list(asdict(row).values()) for row in rows]
+    write_file(path, as_csv([[one.name for one in fields(kind)], *lines]).encode())
+
+
+def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    """Read what `write_rows` wrote."""
+    kinds = {one.name: {"float": float, "int": int}.get(str(one.type), str) for one in fields(kind)}  # type: ignore[arg-type]
+    with path.open(newline="", encoding="utf-8") as file:
+        return [kind(**{name: kinds[name](cell) for name, cell in row.items()}) for row in csv.DictReader(file)]
 
 
 def _is_repeated(record: Record, before: Record | None) -> bool:

@@ -24,7 +24,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, Progress, TrainState, check_diverged
-from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
+from viewfuse.fitted.model import Model, Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import init_state, pretrain
@@ -35,6 +35,7 @@ from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_number import (
     LEVEL,
     evidence_record,
+    islands,
     number_decision,
     possible_range,
     splits_tested,
@@ -51,6 +52,8 @@ from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
+_LOOKED_AT = 20_000
+"""Samples that are enough to see which clusters of a fit are two islands."""
 
 
 class Choice(NamedTuple):
@@ -153,6 +156,25 @@ def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
 
     hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
     return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
+
+
+def with_islands(
+    number: ClusterNumber, model: Model, embedding: torch.Tensor, labels: NDArray[np.int64], within: Any
+) -> ClusterNumber:
+    """The number with one more for each cluster of its fit that is two islands, as far as the range goes.
+
+    Parameters
+    ----------
+    embedding, labels : of the training samples
+    within : see `choose_n_clusters`
+    """
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_AT)).astype(np.int64)
+    at = torch.from_numpy(rows).to(embedding.device)
+    points, some = principal(embedding[at]), model.stored.take(at)
+    look = Look(points, points[None][:0], some.values, some.present, points[:, :0])
+    count = len(islands(look, labels[rows], number.chosen)) if number.chosen > 1 else 0
+    count = min(count, possible_range(within, len(labels))[1] - number.chosen)
+    return replace(number, chosen=number.chosen + count, islands=count) if count > 0 else number
 
 
 class NewKind(NamedTuple):

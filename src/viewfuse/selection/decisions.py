@@ -29,6 +29,7 @@ class ClusterNumber(Decision):
         "error" (its deviation over Gaussians), "stands", "p_value" and its "level", "agreement" and that in a Gaussian
         ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else
         False, "stability", "gap"
+    islands : clusters of a first fit that were two islands, for each of which there is one more
     """
 
     name = "n_clusters"
@@ -36,6 +37,7 @@ class ClusterNumber(Decision):
     levels: Sequence[int]
     end: str
     splits: Sequence[Mapping[str, Any]]
+    islands: int = 0
 
 
 @dataclass(frozen=True)

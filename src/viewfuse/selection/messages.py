@@ -227,7 +227,9 @@ def again(numbers: Mapping[str, float]) -> str:
 
 @words.register
 def _(decision: kinds.ClusterNumber, spell: Spell = str) -> str:
-    return f"{decision.chosen}{_WHY_SO_MANY[decision.kind]}{_on_splits(decision)}{_ENDS[decision.end]}"
+    count = decision.islands
+    more = f"; in a first fit {count} cluster{'s were' if count > 1 else ' was'} two islands" if count else ""
+    return f"{decision.chosen}{_WHY_SO_MANY[decision.kind]}{_on_splits(decision)}{more}{_ENDS[decision.end]}"
 
 
 _WHY_SO_MANY = {

@@ -111,7 +111,7 @@ class OneView(NamedTuple):
         single factors of one view (results/clusters).
         """
         null = float(np.mean(self.nulls))
-        found = (_crossing(null) - _crossing(self.agreement)) * _HALVED
+        found = (crossing(null) - crossing(self.agreement)) * _HALVED
         return found if found >= max(null, _HALVED) and self.gap > 0 else float("-inf")
 
 
@@ -144,7 +144,7 @@ class Evidence:
     @property
     def together(self) -> float:
         """How many times rarer than in a Gaussian neighbours cross, a logarithm, less where held-out views say no."""
-        return float(_crossing(self.null) - _crossing(self.agreement)) * self._held()
+        return float(crossing(self.null) - crossing(self.agreement)) * self._held()
 
     @property
     def strength(self) -> float:
@@ -162,7 +162,7 @@ class Evidence:
         """The deviation of the strength over Gaussians."""
         own = None if self.alone is None else self.views[self.alone]
         factor, nulls = (self._held(), self.nulls) if own is None else (_HALVED, own.nulls)
-        return factor * float(np.std([_crossing(one) for one in nulls], ddof=1)) if len(nulls) > 1 else 0.0
+        return factor * float(np.std([crossing(one) for one in nulls], ddof=1)) if len(nulls) > 1 else 0.0
 
     @property
     def p_value(self) -> float:
@@ -177,7 +177,7 @@ class Evidence:
         return float((max(float(np.mean(known)), 0.0) if known else _UNKNOWN) ** (1 / 3))
 
 
-def _crossing(agreement: float) -> float:
+def crossing(agreement: float) -> float:
     """The logarithm of the share of neighbours that cross, over that by chance."""
     return float(np.log(np.clip(1.0 - agreement, _CLEAR, 1.0)))
 
@@ -227,9 +227,9 @@ def agreement(graph: csr_array, sides: Sides, among: Sides | None = None) -> flo
 
 def p_value(found: float, null: Sequence[float]) -> float:
     """The chance of an agreement as high in another Gaussian: a normal fit to the logarithms of crossing neighbours."""
-    logs = np.array([_crossing(one) for one in null])
+    logs = np.array([crossing(one) for one in null])
     spread = max(float(logs.std(ddof=1)), _STEADY) * np.sqrt(1 + 1 / len(logs))
-    return float(ndtr((_crossing(found) - logs.mean()) / spread))
+    return float(ndtr((crossing(found) - logs.mean()) / spread))
 
 
 def _split_of(look: Look, generator: torch.Generator) -> list[float]:

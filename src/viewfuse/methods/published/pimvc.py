@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import laplacian
-from scipy.sparse.linalg import cg
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor, nn
 
@@ -30,7 +29,7 @@ from viewfuse.neighbors.samples import NO_NEIGHBOR, RowIndex, Samples, find_rows
 from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]
-_SOLVED = 1e-5
+_SOLVED = 1e-10
 
 
 def graph_laplacian(arrays: Sequence[Matrix], mask: NDArray[np.bool_], n_neighbors: int) -> csr_array:
@@ -57,9 +56,19 @@ def smoothing(samples: Samples, graph_weight: float, n_neighbors: int) -> csr_ar
 @np.errstate(over="ignore", invalid="ignore")
 def solve(matrix: csr_array, right: Matrix, start: Matrix) -> Matrix:
     """Y with `matrix` Y = `right`, both of shape (samples, clusters), by conjugate gradients; may be infinite."""
-    columns = zip(right.T, start.T, strict=True)
-    found = [cg(matrix, own, x0=first, rtol=_SOLVED, maxiter=len(right))[0] for own, first in columns]
-    return np.stack(found, axis=1)
+    found = start.copy()
+    residual = right - matrix @ found
+    step, size = residual.copy(), (residual**2).sum(axis=0)
+    enough = _SOLVED * np.maximum((right**2).sum(axis=0), np.finfo(float).tiny)
+    for _ in range(len(right)):
+        if (size <= enough).all():
+            break
+        moved = matrix @ step
+        far = size / np.maximum((step * moved).sum(axis=0), np.finfo(float).tiny)
+        found, residual = found + far * step, residual - far * moved
+        before, size = size, (residual**2).sum(axis=0)
+        step = residual + size / np.maximum(before, np.finfo(float).tiny) * step
+    return found
 
 
 class _KnownRows(NamedTuple):

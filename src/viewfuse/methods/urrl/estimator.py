@@ -28,7 +28,7 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.io.writers import OUTLIER
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.choosing_k import Choice, choose_n_clusters
+from viewfuse.methods.choosing_k import Choice, choose_n_clusters, with_islands
 from viewfuse.methods.numbering import FormerLabels, renumbered
 from viewfuse.methods.trusting import with_number
 from viewfuse.methods.updating import Updatable
@@ -237,7 +237,15 @@ class URRL(Updatable, MultiViewClusterer):
                 config = replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds, views), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
-            fitted = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)[0]
+            (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
+            if number is not None:
+                number = with_islands(number, fitted.model, fitted.embedding, fitted.labels(), self.cluster_range)
+                if number.islands:
+                    config = replace(config, n_clusters=number.chosen)
+                    ways["checkpoint"] = checkpoint and checkpoint.part("islands")
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", EmptyCellsWarning)  # the first fit told
+                        (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))

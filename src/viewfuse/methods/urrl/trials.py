@@ -103,7 +103,8 @@ class Trial:
         own, *theirs = merits(partitions, ids, k, self.run.known.views)
         found = dict(zip(others, theirs, strict=True))
         better = [name for name in found if clearly_better(found[name], own, found_in=name)]
-        better = [name for name in better if self._keeps_known(others[name], labels)]
+        if self.run.known is not UNGUIDED:
+            better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
             centers = centers_of(embedding, others[name], k)
@@ -256,7 +257,7 @@ def take_over(searches: Sequence[Search], begun: TrainState | None, epochs: int)
     for run in (trial.run for search in searches for trial in search.trials):
         if _starts_alike(run, begun):
             run.network.load_state_dict(weights, strict=False)
-            run.history = begun.history
+            run.history = {name: list(values) for name, values in begun.history.items()}
 
 
 def _starts_alike(run: TrainState, other: TrainState) -> bool:
