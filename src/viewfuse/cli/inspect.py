@@ -229,7 +229,7 @@ def choose(
     views = inputs.open().read()
     from viewfuse import URRL
 
-    decision = URRL(**params, verbose=is_live()).choose(views)
+    decision = URRL(**params).set_params(verbose=is_live()).choose(views)
     if out is not None:
         _write_choice(out, decision, style)
     if as_json:
