@@ -11,8 +11,9 @@ import pytest
 
 from flat import flat
 from viewfuse import URRL, Views, load, read_views
-from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words, without_rare
+from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words
 from viewfuse.data.scaling import column_weights, fit_scaler, fit_whole_views
+from viewfuse.data.views import without_rare
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import Difference
 from viewfuse.report.tables import apart

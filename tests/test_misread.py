@@ -233,6 +233,12 @@ def test_cells_are_matched_with_a_frame_of_numbers_by_name():
         Views({"a": anndata.AnnData(np.eye(3)), "b": pd.DataFrame(np.eye(3), index=list("xyz"))})
 
 
+@pytest.mark.filterwarnings("error")
+def test_lists_beside_a_frame_with_ids_have_no_row_labels():
+    """Lists have a method called `index`."""
+    Views({"a": pd.DataFrame(np.eye(3), index=list("xyz")), "b": np.eye(3).tolist()})
+
+
 @pytest.mark.parametrize("other", [np.eye(3) * 1j, np.array(["a", "b", "c"]), np.zeros((0, 0))])
 def test_a_numbered_matrix_that_cannot_be_read_is_not_left_out(tmp_path, other):
     savemat(tmp_path / "a.mat", {"X1": np.eye(3), "X2": other})

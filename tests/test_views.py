@@ -357,7 +357,7 @@ def test_plain_arrays_pass_no_module_for_special_cases():
     seen = set()
     sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
     try:
-        Views.of({"a": np.arange(60.0).reshape(20, 3), "b": np.eye(20)})
+        Views.of({"a": np.arange(60.0).reshape(20, 3), "b": np.eye(20), "c": None})
     finally:
         sys.setprofile(None)
     assert {Path(name).stem for name in seen if Path(name).parent.name == "data"} == {

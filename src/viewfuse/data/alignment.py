@@ -47,7 +47,8 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
 
 def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
     """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
-    counted = [name for name, view in frames.items() if hasattr(view, "index") and name not in labelled]
+    tables = {name for name, view in frames.items() if hasattr(view, "iloc") or isinstance(view, AnnotatedTable)}
+    counted = [name for name in frames if name in tables and name not in labelled]
     if labelled and counted:
         other, index = next(iter(labelled.items()))
         _tell_counted(f"view {counted[0]!r}", f"{other!r} has", index.tolist())

@@ -243,32 +243,3 @@ def too_many(column: str) -> str:
 DROP: tuple[str | Setting, ...] = (
     "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
 )  # fmt: skip
-
-
-def without_rare(views: Any) -> Any:
-    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
-
-    A column of texts most of which stand there once or twice is refused.
-    """
-    arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
-    for v, name in enumerate(views.names):
-        counts: dict[int, float] = {}
-        for places in blocks_of(columns[v], arrays[v], views.mask[:, v]):
-            counts.update(zip(places, arrays[v][views.mask[:, v]][:, places].sum(axis=0).tolist(), strict=True))
-            _check_repeated(name, str(category_of(columns[v][places[0]])), [counts[p] for p in places])
-        rare = {place for place, count in counts.items() if count < FEWEST}
-        if rare:
-            kept = [place for place in range(len(columns[v])) if place not in rare]
-            arrays[v], columns[v] = arrays[v][:, kept], [columns[v][place] for place in kept]
-            arrays[v].flags.writeable = False
-            offsets[v] = np.broadcast_to(offsets[v], len(kept) + len(rare))[kept] if np.any(offsets[v]) else 0.0
-    if columns == list(views.columns):
-        return views
-    return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
-
-
-def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
-    """Refuse a column of texts that hardly say what samples have in common."""
-    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
-        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
-        raise DataError(f"{once}so it is no category; ", *DROP)

@@ -125,8 +125,8 @@ def has_row_labels(view: Any) -> bool:
 
 
 def are_numbered(columns: Sequence[Sequence[Hashable]]) -> bool:
-    """Whether the columns of all views only have numbers, so that none is that of a category."""
-    return all(isinstance(own, range) for own in columns)
+    """Whether no view has columns with names, so that none is that of a category; None has no columns at all."""
+    return all(isinstance(own, range) or len(own) == 0 for own in columns)
 
 
 def only_counted(ids: NDArray[Any]) -> bool:

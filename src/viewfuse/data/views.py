@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import Use, aligned, check_order, check_written, checked_ids, checked_mask, opened
-from viewfuse.data.categories import encoded_frame, plain_in, with_words, without_rare
+from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
 from viewfuse.data.columns import match_columns, matched, warn_of_ignored
 from viewfuse.data.digits import Offset, measured
 from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
@@ -225,6 +225,30 @@ def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
             arrays[v].flags.writeable = False
         offsets[v] = own if np.any(own) else 0.0
     return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets))
+
+
+def without_rare(views: Views) -> Views:
+    """The Views of a fit without the columns of values that hardly any sample has: those are none of the values.
+
+    A column of texts most of which stand there once or twice is refused.
+    """
+    kept: dict[int, list[int]] = {}
+    for v, columns in enumerate(views.columns):
+        counts: dict[int, float] = {}
+        for places in blocks_of(columns, views.arrays[v], views.mask[:, v]):
+            rows = views.arrays[v][views.mask[:, v]]
+            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
+            _check_repeated(views.names[v], str(category_of(columns[places[0]])), [counts[p] for p in places])
+        if any(count < FEWEST for count in counts.values()):
+            kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
+    return with_columns(views, kept) if kept else views
+
+
+def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
+    """Refuse a column of texts that hardly say what samples have in common."""
+    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
+        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
+        raise DataError(f"{once}so it is no category; ", *DROP)
 
 
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:
