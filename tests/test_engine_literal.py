@@ -350,7 +350,8 @@ def test_the_first_interruption_waits_and_the_second_does_not(tmp_path):
     assert not pickle.loads(pickle.dumps(checkpoint)).is_stopping()
     with pytest.raises(KeyboardInterrupt):
         interrupted(Checkpoint(tmp_path), 1)  # there was no epoch to wait for
-    assert passed == [(0, True, True, True, True)] * 2
+    # Python may run a line more before it calls the handler of the second signal.
+    assert [one for one in passed if one[0] == 0] == [(0, True, True, True, True)] * 2
 
 
 def test_what_differs_is_told_from_both_sides():
