@@ -255,3 +255,5 @@ def test_many_seeds_make_no_name_that_is_too_long():
     long = module._short(range(10**9, 10**9 + 30))
     assert len(long) == 32
     assert long != module._short(range(10**9, 10**9 + 31))
+    assert module._short([10**99]) == "1" + "0" * 99
+    assert len(module._short([10**100])) == 32

@@ -361,3 +361,6 @@ def test_cuts_of_the_merge_tree_by_hand():
     assert charts.cuts_of([], 1) == {}
     drawn = str(charts.merge_tree(merges, 4))
     assert [part.split('"')[0] for part in drawn.split('data-cut="')[1:]] == ["4", "3", "2", "2", "3", "4"]
+    chain = [([*range(step)], [step], float(step)) for step in range(1, 24)]
+    buttons = [part.split("<")[0] for part in str(charts.merge_tree(chain, 24)).split('<button type="button"')[1:]]
+    assert [one.split(">")[1] for one in buttons] == [str(k) for k in range(2, 22)]

@@ -139,7 +139,10 @@ COLUMNS = {
     "constant": [3.0] * 30,
     "ids": [float(i) for i in range(7, 37)],
     "steps of two": [2.0 * i for i in range(30)],
-    "mark": [-9.0] + [i / 7 for i in range(29)],
+    **{
+        f"mark {own:.0f}": [own] + [-own / 20 * i for i in range(29)]
+        for own in (-9.0, -99.0, -999.0, -9999.0, -99999.0)
+    },
     "mark of the negative": [-9.0] + [i / 7 - 1 for i in range(29)],
     "no mark": [-8.0] + [i / 7 for i in range(29)],
     "far below": [-101.0] * 3 + [float(i % 10) for i in range(27)],

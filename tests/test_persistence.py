@@ -123,6 +123,13 @@ def test_a_manifest_of_another_program_is_left_alone(model, tmp_path, content):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_manifest_with_the_least_that_ours_have_is_ours(model, tmp_path):
+    least = {"format": 1, "versions": {"viewfuse": "0.1"}, "views": [], "files": {}, "checksum": ""}
+    (tmp_path / MANIFEST).write_text(json.dumps(least))
+    model.save(tmp_path)
+    assert (load(tmp_path).labels_ == model.labels_).all()
+
+
 def test_tensors_of_the_user_beside_a_model_are_left_alone(model, saved):
     (saved / "tensors-mine.safetensors").write_bytes(b"mine")
     model.save(saved)

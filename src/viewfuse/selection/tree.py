@@ -274,7 +274,7 @@ def graph_clusters(graph: csr_array, n_clusters: int) -> NDArray[np.int64]:
 
 def _leading_vectors(matrix: Any, count: int) -> _Table:
     n = matrix.shape[0]
-    if count >= n - 1 or n < 3 * count:  # few samples: Lanczos needs more rows than vectors
+    if n < 3 * count:  # few samples: Lanczos needs more rows than vectors
         dense: _Table = np.linalg.eigh(matrix.toarray())[1][:, -count:]
         return dense
     start = np.random.default_rng(0).uniform(-1.0, 1.0, n)

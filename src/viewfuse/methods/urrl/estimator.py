@@ -300,7 +300,9 @@ class URRL(Updatable, MultiViewClusterer):
         return {k: self.cut(k) for k in [*(one for one in held if one < self.n_clusters_), self.n_clusters_]}
 
     def choose(self, X: Any) -> dict[str, Any]:
-        """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would be.
+        """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would begin with.
+
+        A fit may show that one of them is two islands, and then has one more.
 
         Parameters
         ----------
