@@ -22,7 +22,7 @@ from viewfuse.selection.splits import (
     p_value,
     splits_of,
 )
-from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest
+from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest_different
 
 
 def generator(seed=0):
@@ -161,16 +161,31 @@ def test_every_split_is_nested_in_its_parent():
 
 
 def test_copies_of_a_row_are_no_neighbours():
-    """Twelve texts, each there five times, are no twelve clusters; where all rows are equal there are no neighbours."""
+    """Twelve texts, each there five times, are no twelve clusters; rows with nine copies more tell nothing."""
     distinct = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
-    view = distinct.repeat_interleave(5, dim=0)
-    found = nearest(view, 9)
+    found = nearest_different(distinct.repeat_interleave(5, dim=0))
     far = torch.cdist(distinct.double(), distinct.double()).fill_diagonal_(torch.inf)
     for i, ids in enumerate(found.tolist()):
         order = far[i // 5].argsort().tolist()
         assert {j // 5 for j in ids} == set(order[:2])  # five copies of the nearest text, and four of the next
-    assert (nearest(torch.ones(6, 2), 3) == NO_NEIGHBOR).all()
-    assert nearest(torch.tensor([[0.0], [0.0], [4.0]]), 9)[:2].tolist() == [[2, NO_NEIGHBOR]] * 2
+    assert (nearest_different(torch.ones(6, 2)) == NO_NEIGHBOR).all()
+    assert nearest_different(torch.tensor([[0.0], [0.0], [4.0]]))[:2].tolist() == [[2, NO_NEIGHBOR]] * 2
+    often = torch.arange(30.0)[:, None].repeat_interleave(torch.tensor([9] + [10] + [1] * 28), dim=0)
+    assert (nearest_different(often)[:9] >= 9).all()
+    assert (nearest_different(often)[9:19] == NO_NEIGHBOR).all()
+
+
+def test_groups_of_copies_are_found_by_the_embedding():
+    """Three different rows are three clusters; no view can say more, and none says the opposite."""
+    kind = np.repeat([0, 1, 2], [60, 30, 10])
+    views = [torch.randn(3, width, generator=torch.Generator().manual_seed(width))[kind] for width in (8, 5)]
+    points = torch.cat(views, dim=1)
+    look = Look(points, torch.stack([points, points]), views, torch.ones(100, 2, dtype=torch.bool), points)
+    assert (look.neighbors() == NO_NEIGHBOR).all()
+    found = evidence(look, kind > 0, 3, torch.Generator().manual_seed(0))
+    assert (found.agreement, found.alone) == (1.0, None)
+    assert all(np.isnan(one) for one in found.held_out)
+    assert found.p_value < 0.001
 
 
 def test_a_view_of_copies_and_one_without_neighbours_have_no_gaps():

@@ -28,7 +28,16 @@ from torch import Tensor
 
 from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.rules import gaussian_like
-from viewfuse.selection.tree import DEPTH, Tree, edges, joined_groups, nearest, neighbor_graph, small_clusters
+from viewfuse.selection.tree import (
+    DEPTH,
+    Tree,
+    edges,
+    joined_groups,
+    nearest,
+    nearest_different,
+    neighbor_graph,
+    small_clusters,
+)
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
@@ -77,7 +86,7 @@ class Look:
         for v, view in enumerate(self.values):
             rows = self.present[:, v].nonzero().squeeze(1)
             if len(rows) > 1:
-                found = nearest(view[rows])
+                found = nearest_different(view[rows])
                 ids[rows, v, : found.shape[1]] = torch.where(found == NO_NEIGHBOR, NO_NEIGHBOR, rows[found])
         return ids
 

@@ -139,15 +139,22 @@ def small_clusters(points: Tensor, seed: int) -> NDArray[np.int64]:
 
 
 def nearest(points: Tensor, depth: int = DEPTH) -> Tensor:
-    """The nearest others of each point, int64 tensor of shape (points, depth or all others).
+    """The nearest others of each point, int64 tensor of shape (points, depth or all others)."""
+    far = squared_distances(points, points).fill_diagonal_(torch.inf)
+    return far.topk(min(depth, len(points) - 1), dim=1, largest=False).indices
 
-    Copies of a point are not among them, and NO_NEIGHBOR stands where no others are left: copies lie in the same group,
-    whatever it is. Texts of a few words, each of which is there three times, would fall into as many clear clusters.
+
+def nearest_different(points: Tensor) -> Tensor:
+    """The nearest points that are no copies of a point, as of `nearest`; NO_NEIGHBOR where nothing is known.
+
+    Copies lie in the same group, whatever it is: texts of a few words, each of which is there three times, would fall
+    into as many clear clusters. Of a point that is there more than `DEPTH` times no others are asked.
     """
     copies = torch.unique(points, dim=0, return_inverse=True)[1]
     far = squared_distances(points, points).masked_fill_(copies[:, None] == copies, torch.inf)
-    found = far.topk(min(depth, len(points) - 1), dim=1, largest=False)
-    return torch.where(found.values.isfinite(), found.indices, NO_NEIGHBOR)
+    found = far.topk(min(DEPTH, len(points) - 1), dim=1, largest=False)
+    known = found.values.isfinite() & (copies.bincount()[copies] <= DEPTH)[:, None]
+    return torch.where(known, found.indices, NO_NEIGHBOR)
 
 
 def neighbor_graph(embedded: Tensor, neighbor_ids: Tensor) -> csr_array:
