@@ -298,3 +298,12 @@ def test_a_cluster_that_is_two_islands_is_found(far, islands):
     )
     assert cluster_number.islands(look, labels, 0) == islands
     assert literal_islands(points, values, present, labels, 0) == islands
+
+
+@pytest.mark.parametrize(
+    ("held", "count"), [({"rna": 0.9, "protein": 0.8}, 0), ({"rna": 0.0, "protein": 0.01}, 1), ({"rna": None}, 0)]
+)
+def test_seen_in_one_view_only_is_what_no_other_view_shows(held, count):
+    """However strong the view is that shows it best."""
+    split = {**a_split(-1, 0, [40, 20], 2.0), "held_out": held, "alone": "rna"}
+    assert ("1 of the splits is seen in one view only" in words(number_decision([split], 60, ALL))) == bool(count)

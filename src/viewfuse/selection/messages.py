@@ -252,7 +252,7 @@ def _on_splits(decision: kinds.ClusterNumber) -> str:
     splits = "1 split of the tree stands" if count == 1 else f"{count} splits of the tree stand"
     found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst, '= ')}), "
     found += "and neighbours in views left out agree"
-    lonely = sum(bool(one.get("alone")) or _seen_once(one["held_out"]) for one in standing)
+    lonely = sum(_seen_once(one["held_out"]) for one in standing)
     found += f"; {lonely} of the splits {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
     if not decision.levels:
         return found
