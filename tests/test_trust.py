@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from math import exp, log, sqrt
 
@@ -18,7 +19,7 @@ from viewfuse import URRL, Config, SettingError, load
 from viewfuse.methods.urrl import validation
 from viewfuse.selection import confidence, rules
 from viewfuse.selection.decisions import ClusterNumber, Trust
-from viewfuse.selection.messages import advice_of, reasons_of
+from viewfuse.selection.messages import advice_of, reasons_of, words
 
 QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=3, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}
@@ -226,6 +227,16 @@ def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
     assert "embedding" in advice_of(found)
 
 
+def test_one_cluster_of_few_samples_is_not_trusted_much():
+    number = ClusterNumber(1, {}, "few", [], "", [])
+    found = rules.with_reasons(rules.estimated(np.ones(9), np.zeros(9, int), 1), *rules.on_number(number))
+    assert (found.level, [one["name"] for one in found.reasons]) == ("some", ["untested"])
+    assert words(found) == "some, as there is one cluster, and too few samples to look for more"
+    assert "n_clusters=2" in advice_of(found)
+    one = rules.with_reasons(found, *rules.on_number(ClusterNumber(1, {}, "one", [], "", [])))
+    assert words(replace(one, chosen="high", reasons=[])) == "high, as there is one cluster"
+
+
 def test_reasons_are_found_at_their_bounds():
     sizes = np.repeat([0, 1, 2], [5, 50, 20])
     assert rules.on_sizes(sizes, 4) == {"name": "unequal", "least": 5, "most": 50}
@@ -355,6 +366,7 @@ def test_reasons_have_words_of_their_own():
         {"name": "batch", "column": "plate", "information": 0.5, "p": 0.005},
         {"name": "continuum"},
         {"name": "dissolves", "clusters": [1, 3]},
+        {"name": "untested"},
         {"name": "range_end", "number": 30},
         {"name": "outliers", "count": 6, "samples": 300},
         {"name": "one_view", "view": "sound", "agreement": 0.8, "others": 0.05},
@@ -367,7 +379,7 @@ def test_reasons_have_words_of_their_own():
     assert told[-1].what.endswith("neighbours agree with ours better: 0.89 against 0.45.")
     assert "clusters 1 and 3" in told[2].what
     assert advice_of(found) == told[0].advice
-    assert len({one.advice for one in told}) == 8  # that on k-means has none
+    assert len({one.advice for one in told}) == 9  # that on k-means has none
 
 
 @pytest.mark.parametrize(("n", "seen"), [(50, 40), (13, 10), (2, 2)])

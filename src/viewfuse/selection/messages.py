@@ -214,7 +214,8 @@ def _(decision: kinds.MeanConfidence, spell: Spell = str) -> str:
 @words.register
 def _(decision: Trust, spell: Spell = str) -> str:
     if decision.n_clusters == 1:
-        return f"{decision.chosen}, as there is one cluster"
+        few = any(one["name"] == "untested" for one in decision.reasons)
+        return f"{decision.chosen}, as there is one cluster{', and too few samples to look for more' if few else ''}"
     source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
     found = f"repeated fits put {again(decision.evidence)} into the same clusters"
     return f"{decision.chosen}: {found} ({source}; by luck {decision.evidence['chance']:.0%})"
@@ -308,6 +309,11 @@ def _dissolves(facts: Mapping[str, Any], spell: Spell) -> Reason:
     return Reason(f"Repeated fits would divide {listed(facts['clusters'])} in another way.", cure)
 
 
+def _untested(facts: Mapping[str, Any], spell: Spell) -> Reason:
+    cure = f"Ask for a number of clusters, such as {written(Setting('n_clusters', 2), spell)}, if you expect some."
+    return Reason("There are too few samples to find out how many clusters there are.", cure)
+
+
 def _range_end(facts: Mapping[str, Any], spell: Spell) -> Reason:
     cure = f"Let {written(Setting('cluster_range'), spell)} end at a larger number."
     return Reason(f"{facts['number']} is the largest number of clusters that was tried.", cure)
@@ -348,5 +354,6 @@ def listed(labels: list[Any]) -> str:
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any], Spell], Reason]] = {
     "batch": _batch, "continuum": _continuum, "dissolves": _dissolves, "range_end": _range_end, "outliers": _outliers,
+    "untested": _untested,
     "one_view": _one_view, "unequal": _unequal, "k-means": _kmeans, "structureless": _continuum,
 }  # fmt: skip

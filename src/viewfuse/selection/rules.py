@@ -10,11 +10,9 @@ weight is therefore a fixed share of the reconstruction loss that pre-training e
 score of the clusters (`viewfuse.selection.scores`).
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
-chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, or the data
-hold together no better than a Gaussian, it is never "high". All else are reasons: each names one thing and what to do
-about it, and none changes the level.
-
-**Outliers** are training samples that lie far from all others in a view that they have.
+chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, the data
+hold together no better than a Gaussian, or samples are too few to look for clusters, it is never "high". All else are
+reasons: each names one thing and what to do about it, and none changes the level.
 """
 
 from __future__ import annotations
@@ -136,7 +134,8 @@ HIGH, NONE = 0.8, 0.5
 DISSOLVES = 0.5
 """A cluster of which less than half is expected again dissolves (Hennig's bound)."""
 GRAVITY = (
-    "batch", "continuum", "structureless", "dissolves", "range_end", "outliers", "one_view", "unequal", "k-means",
+    "batch", "continuum", "structureless", "dissolves", "untested", "range_end", "outliers", "one_view", "unequal",
+    "k-means",
 )  # fmt: skip
 """The names of the reasons, the gravest first."""
 _WHOLE_ERROR, _CLUSTER_ERROR = 1.2, 1.7
@@ -211,7 +210,7 @@ def _trust(
 def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
     """Trust with more reasons, those that are None left out; one that has the name of another replaces it."""
     own = {one["name"]: one for one in (*trust.reasons, *(one for one in found if one is not None))}
-    word = "some" if {"continuum", "dissolves"} & own.keys() and trust.chosen == "high" else trust.chosen
+    word = "some" if {"continuum", "dissolves", "untested"} & own.keys() and trust.chosen == "high" else trust.chosen
     if "structureless" in own:
         word = "none"
         if "continuum" in own:  # says the same
@@ -256,10 +255,12 @@ def on_outliers(count: int, n_samples: int) -> dict[str, Any] | None:
 
 
 def on_number(decision: ClusterNumber) -> list[dict[str, Any]]:
-    """What the choice of the number of clusters tells: a continuum, or the end of the range."""
+    """What the choice of the number of clusters tells: a continuum, too few samples, or the end of the range."""
     found: list[dict[str, Any]] = []
     if decision.kind == "continuum":
         found.append({"name": "continuum"})
+    if decision.kind == "few":
+        found.append({"name": "untested"})
     if decision.end == "largest":
         found.append({"name": "range_end", "number": decision.chosen})
     return found
