@@ -50,7 +50,7 @@ Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders c
 wherever it is cut, it falls into parts."""
 _ISLANDS, _ISLAND_ROWS = 1.7, 2_500
 """How strong a cut of a cluster is, times the root of its smaller side over the mean cluster, where it is two islands;
-and samples of a cluster that are enough to see it. Of some 2,000 clusters of fits of 15 real sets six had more than
+and samples of a cluster that are enough to see it. Of some 1,400 clusters of fits of 15 real sets six had more than
 1.65, all of them two digits of Handwritten in one (results/clusters)."""
 _NO_BORDER = 0.995
 """Sides that agree so well have no border whose density would tell anything (results/clusters)."""
