@@ -1,8 +1,8 @@
 """How many clusters? A tree of clusters is tested from its root, split by split; one cluster is an answer, too.
 
-A split **stands** where its parent does, a Gaussian of the same covariance with the same views missing is hardly ever
-split as crisply (p-values; the level is shared over the tree in proportion to the samples of a split, after Kimes,
-Grabski and Irizarry), and it is nearly as strong as the strongest of the set (`_HALF`). What makes a split strong is in
+A split **stands** where a Gaussian of the same covariance with the same views missing is hardly ever split as crisply
+(p-values; the level is shared over the tree in proportion to the samples of a split, after Kimes, Grabski and
+Irizarry), and it is nearly as strong as the strongest of the set (`_HALF`). What makes a split strong is in
 `viewfuse.selection.splits`. With thousands of samples every group of a real set can be split significantly, in any of
 its parts; so significance alone gives far too many clusters, and a fixed strength too few where all clusters overlap.
 In the end a split that cuts off few samples must be stronger than one into halves (`_CUBE_ROOT`): real clusters have
