@@ -14,11 +14,10 @@ import torch
 from sharded_data import quick_fit, rows, write_shards
 from viewfuse import URRL, Config
 from viewfuse.distributed import fit_large as fit_module
-from viewfuse.distributed import row_buckets
+from viewfuse.distributed import pass_zero
 from viewfuse.distributed.label_files import LabelFiles
-from viewfuse.distributed.pass_zero import content_of, run_pass_zero
+from viewfuse.distributed.pass_zero import Buckets, Checksum, run_pass_zero
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.row_buckets import Buckets
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
@@ -154,16 +153,16 @@ def test_a_shard_that_changes_during_a_run_ends_it(tmp_path, monkeypatch):
 def test_values_that_change_places_within_a_row_are_seen(tmp_path):
     data = plain_shards(tmp_path / "rows", rows(40)[0], 1)
     shard = data / "part0.parquet"
-    known = content_of(Shards(data), shard)
-    assert content_of(Shards(data), shard) == known
+    known = Checksum.of(Shards(data), shard)
+    assert Checksum.of(Shards(data), shard).content == known.content
     assert change(shard, lambda cells: [cell and [cell[1], cell[0], *cell[2:]] for cell in cells])
-    assert content_of(Shards(data), shard).digest != known.digest
+    assert Checksum.of(Shards(data), shard).digest != known.digest
 
 
 def test_a_shard_of_another_name_is_another(finished, tmp_path):
     data, _ = finished
     shards = Shards(data)
-    contents = [content_of(shards, path) for path in shards.paths]
+    contents = [Checksum.of(shards, path) for path in shards.paths]
     assert len({one.digest for one in contents}) == 3
     (data / "part0.parquet").rename(data / "z.parquet")
     try:
@@ -246,7 +245,7 @@ def test_forty_changes_of_a_shard_are_all_seen(tmp_path, seed):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_an_id_that_stands_twice_is_found_among_all_rows(tmp_path, monkeypatch, parts):
     """Twenty rows are trained on; whichever id stands twice, it is told."""
-    monkeypatch.setattr(row_buckets, "_KEYS_PER_PART", -(-60 // parts))
+    monkeypatch.setattr(pass_zero, "_KEYS_PER_PART", -(-60 // parts))
     table, _ = rows(60)
     for row in range(0, 50, 7):
         ids = table.column("id").to_pylist()

@@ -15,8 +15,8 @@ from sharded_data import QUICK, N, quick_fit, rows, write_shards, written
 from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
-from viewfuse.distributed.prepared_rows import PreparedRows
 from viewfuse.distributed.shards import Shards
+from viewfuse.distributed.training import PreparedRows
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, EmptySampleWarning, MissingPackage, SettingError
 from viewfuse.metrics import clustering_accuracy
 
@@ -76,9 +76,9 @@ def test_shards_leave_no_trace_in_the_labels(whole, table, tmp_path):
         (fit_large._Job, "_start", "checkpoint/rows/*.rows"),
         (fit_large._Job, "_start", "checkpoint/rows/*.keys"),
         (fit_large._Job, "_start", "checkpoint/rows/ids-0.json"),
-        (training, "_check_equal", "checkpoint/prepared/*.npy"),
+        (training.SharedStep, "checksum", "checkpoint/prepared/*.npy"),
         (fit_large._Job, "_start", "checkpoint/rows/done.json"),
-        (fit_large._Job, "_summary", "labels/*.parquet"),
+        (fit_large, "as_json", "labels/*.parquet"),
     ],
 )
 def test_files_of_an_interrupted_run_that_were_damaged_change_no_label(
@@ -109,8 +109,8 @@ def raising_interrupt(*_, **__):
 STOPS = {
     "after reading": (fit_large._Job, "_start", 1),
     "after the fit of the bank": (PreparedRows, "prepare", 1),
-    "in the first epoch": (training, "_check_equal", 1),
-    "after a checkpoint": (training, "_check_equal", 2),
+    "in the first epoch": (training.SharedStep, "checksum", 1),
+    "after a checkpoint": (training.SharedStep, "checksum", 2),
     "before the model is saved": (fit_large, "_finish", 1),
     "in the labels": (label_files.LabelFiles, "_table", 2),
 }
@@ -188,7 +188,7 @@ def test_a_refusal_after_the_fit_of_the_bank_costs_nothing_that_was_trained(whol
             with pytest.raises(error, match="not now"):
                 quick_fit(whole[0], tmp_path / "run")
 
-    refused(SettingError, training, "_check_equal")
+    refused(SettingError, training.SharedStep, "checksum")
     began = (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns
     refused(DataError, label_files.LabelFiles, "_table")
     assert (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns == began

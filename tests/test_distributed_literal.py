@@ -16,14 +16,12 @@ import reference_step
 from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
 from viewfuse import URRL, Config
-from viewfuse.distributed import row_buckets, training
+from viewfuse.distributed import pass_zero, training
 from viewfuse.distributed.fit_large import fit_large
-from viewfuse.distributed.pass_zero import run_pass_zero
-from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
+from viewfuse.distributed.pass_zero import BucketReader, Buckets, run_pass_zero
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards
-from viewfuse.distributed.training import train_on_all
+from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
 from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
@@ -82,7 +80,7 @@ def prepared(tmp_path_factory):
     views, mask, _, ids = unlike_rows()
     folder = tmp_path_factory.mktemp("literal")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_buckets, "_ROWS_PER_BUCKET", PER_BUCKET)
+        patch.setattr(pass_zero, "_ROWS_PER_BUCKET", PER_BUCKET)
         shards = Shards(write_shards(folder / "data", as_table(views, mask, ids), 3))
         buckets = Buckets.of(N, N, BANK)
         run_pass_zero(shards, folder / "rows", buckets, ALONE)

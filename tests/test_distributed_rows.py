@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from sharded_data import rows, write_shards
-from viewfuse.distributed.pass_zero import run_pass_zero
+from viewfuse.distributed.pass_zero import BucketReader, Buckets, BucketWriter, lowest, parts_of, run_pass_zero
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.row_buckets import BucketReader, Buckets, BucketWriter, hashed_ids, lowest, parts_of
-from viewfuse.distributed.shards import Shards
+from viewfuse.distributed.shards import Shards, hashed_ids
 from viewfuse.errors import CannotWrite, DataError
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -63,10 +62,10 @@ def broken(tmp_path, **columns):
     return write_shards(tmp_path / "rows", table, 1)
 
 
-def pass_zero(data, out, bank=10):
+def passed_zero(data, out, bank=10):
     shards = Shards(data)
     buckets = Buckets.of(len(shards), len(shards), bank)
-    return run_pass_zero(shards, out, buckets, ALONE), BucketReader(out, buckets, sum(shards.layout.widths))
+    return run_pass_zero(shards, out, buckets, ALONE), BucketReader(out, buckets, shards.layout.width)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def pass_zero(data, out, bank=10):
 )
 def test_what_cannot_be_used_is_refused_in_a_line(tmp_path, columns, told):
     with pytest.raises(DataError, match=told):
-        pass_zero(broken(tmp_path, **columns), tmp_path / "out")
+        passed_zero(broken(tmp_path, **columns), tmp_path / "out")
 
 
 def test_data_sets_that_are_none_are_refused(tmp_path):
@@ -123,7 +122,7 @@ def one_shard(tmp_path_factory):
 
 
 def outcome(data, out):
-    facts, reader = pass_zero(data, out, bank=60)
+    facts, reader = passed_zero(data, out, bank=60)
     ids, values = reader.bank()
     return {**facts.saved(), "contents": {}}, ids, values.tobytes(), reader.rows(0)[1].tobytes()
 

@@ -32,18 +32,18 @@ from test_distributed_literal import (
 )  # fmt: skip
 from viewfuse import Config, __version__
 from viewfuse.distributed import fit_large as fit_module
-from viewfuse.distributed import prepared_rows, row_buckets, shards, training
+from viewfuse.distributed import pass_zero, shards, training
 from viewfuse.distributed import processes as processes_module
 from viewfuse.distributed.fit_large import _Job
-from viewfuse.distributed.prepared_rows import PreparedRows, Visit, VisitPlan
-from viewfuse.distributed.processes import Processes, was_restarted
-from viewfuse.distributed.row_buckets import Buckets
+from viewfuse.distributed.pass_zero import Buckets
+from viewfuse.distributed.processes import Processes, joined
 from viewfuse.distributed.shards import Layout
-from viewfuse.distributed.training import train_on_all
+from viewfuse.distributed.training import PreparedRows, Visit, VisitPlan, train_on_all
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
 from viewfuse.methods.urrl import training as early_stopping
+from viewfuse.methods.urrl.training import EarlyStopping
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture
@@ -119,17 +119,25 @@ def test_rows_are_divided_into_buckets(n_rows, trained, bank, number):
     assert buckets.of_rows(edges).tolist() == [0, int(number / 2 - 1e-9), number - 1]
 
 
-def test_rows_are_prepared_a_few_at_a_time(prepared, monkeypatch):
+def reads(number, rows, forget=lambda *_: None):
+    """A reader of so many buckets."""
+    return SimpleNamespace(rows=lambda b: (None, rows(b)), forget=forget, buckets=SimpleNamespace(number=number))
+
+
+def test_rows_are_prepared_a_few_at_a_time(prepared, monkeypatch, tmp_path):
     model, rows, counts, _ = prepared
     views, mask, _, _ = unlike_rows()
     wide = np.concatenate([np.where(mask[:, [v]], view, np.nan) for v, view in enumerate(views)], axis=1)
     monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", 7)
     for bucket, own in enumerate(literal_rows()[0]):
-        records = rows._records(wide[own].astype(np.float32), LAYOUT, model, nullcontext())
-        found = rows.read(bucket, np.arange(counts[bucket]), 1)
-        np.testing.assert_allclose(records["values"], torch.cat(list(found.values), dim=1), rtol=1e-5, atol=1e-6)
-        assert records["present"].tolist() == found.present.tolist() == mask[own].tolist()
-        assert records["near"].tolist() == found.neighbor_ids.tolist()
+        reader = reads(1, lambda _, own=own: wide[own].astype(np.float32))
+        again = PreparedRows(tmp_path / str(bucket), list(WIDTHS), model.stored.neighbor_ids.shape[2])
+        again.prepare(reader, LAYOUT, model, ALONE)
+        parted, found = again.read(0, np.arange(len(own)), 1), rows.read(bucket, np.arange(counts[bucket]), 1)
+        for view, other in zip(parted.values, found.values, strict=True):
+            np.testing.assert_allclose(view, other, rtol=1e-5, atol=1e-6)
+        assert parted.present.tolist() == found.present.tolist() == mask[own].tolist()
+        assert parted.neighbor_ids.tolist() == found.neighbor_ids.tolist()
 
 
 def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
@@ -143,21 +151,27 @@ def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
     assert torch.equal(some.neighbor_ids, every.neighbor_ids[places])
 
 
-def test_buckets_are_made_once_and_what_they_were_made_of_goes(tmp_path):
-    rows, events = PreparedRows(tmp_path, [3, 2], 4), []
-    rows._records = lambda values, *_: events.append(("make", values)) or np.zeros(values, rows._record)
-    reader = SimpleNamespace(
-        rows=lambda b: (None, 10 + b), forget=lambda b: events.append(("forget", b)), buckets=SimpleNamespace(number=4)
-    )
-    rows.write(2, np.zeros(5, rows._record))
-    model = SimpleNamespace(stored=SimpleNamespace(present=torch.zeros(1)))
-    waited = []
+def test_buckets_are_made_once_and_what_they_were_made_of_goes(prepared, tmp_path):
+    model, events, waited = prepared[0], [], []
+    rows = PreparedRows(tmp_path, list(WIDTHS), model.stored.neighbor_ids.shape[2])
+
+    def values(bucket):
+        events.append(("make", bucket))
+        return np.ones((10 + bucket, sum(WIDTHS)), np.float32)
+
+    reader = reads(4, values, lambda b, *kinds: events.append(("forget", b, *kinds)))
+    rows.prepare(reads(3, values), LAYOUT, model, SimpleNamespace(own=lambda items: items[1:], wait=lambda: None))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0001.npy", "0002.npy"]
     second = SimpleNamespace(own=lambda items: items[::2], wait=lambda: waited.append(list(events)))
+    (tmp_path / "0002.npy").write_bytes((tmp_path / "0002.npy").read_bytes()[:-1])
+    events.clear()
     rows.prepare(reader, LAYOUT, model, second)
-    assert events == [("make", 10), ("forget", 0), ("forget", 2)]
-    assert waited == [events]
-    rows.write(1, np.zeros(7, rows._record))
-    assert rows.counts(3) == [10, 7, 5]
+    assert events == [("make", 0), ("forget", 0, "keys", "rows"), ("make", 2), ("forget", 2, "keys", "rows")]
+    events.clear()
+    rows.prepare(reader, LAYOUT, model, second)
+    assert [event[0] for event in events] == ["forget", "forget"]
+    assert len(waited) == 2
+    assert rows.counts(3) == [10, 11, 12]
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000.npy", "0001.npy", "0002.npy"]
 
 
@@ -199,15 +213,17 @@ def state(model):
 @pytest.fixture
 def events(monkeypatch):
     """What happens in a training on all rows, in order."""
-    found, run_epoch, look = [], training._run_epoch, training._look
+    found, epoch, evaluate = [], training.SharedStep.epoch, EarlyStopping.evaluate
 
-    def one(run, step, visits, epoch, *others):
-        found.append(("epoch", epoch, [visit.number for visit in visits]))
-        run_epoch(run, step, visits, epoch, *others)
+    def one(step, rows, visits):
+        found.append(("epoch", [visit.number for visit in visits]))
+        return epoch(step, rows, visits)
 
-    monkeypatch.setattr(training, "_run_epoch", one)
-    monkeypatch.setattr(training, "_look", lambda watch, run, e: (found.append(("look", e)), look(watch, run, e)))
-    monkeypatch.setattr(training, "_check_equal", lambda step, processes, e: found.append(("equal", e)))
+    monkeypatch.setattr(training.SharedStep, "epoch", one)
+    monkeypatch.setattr(
+        EarlyStopping, "evaluate", lambda watch, e, *others: (found.append(("look", e)), evaluate(watch, e, *others))
+    )
+    monkeypatch.setattr(training.SharedStep, "checksum", lambda step: found.append(("equal",)))
     monkeypatch.setattr(early_stopping, "_STILL", 2.0)  # it does not end where nothing changes
     monkeypatch.setattr(early_stopping, "_PATIENCE", 1)
     monkeypatch.setattr(training, "EPOCHS", 3)
@@ -224,9 +240,9 @@ def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, eve
     total = run.history["total"]
     assert events == [
         ("expect", 3), ("begin", "training on all rows"), ("look", 4),
-        ("epoch", 4, parts[0]), ("equal", 0), ("look", 5), ("advance", total[4]),
-        ("epoch", 5, parts[1]), ("equal", 1), ("look", 6), ("advance", total[5]),
-        ("epoch", 6, parts[2]), ("equal", 2), ("look", 7), ("advance", total[6]), ("end_stage",),
+        ("epoch", parts[0]), ("equal",), ("look", 5), ("advance", total[4]),
+        ("epoch", parts[1]), ("equal",), ("look", 6), ("advance", total[5]),
+        ("epoch", parts[2]), ("equal",), ("look", 7), ("advance", total[6]), ("end_stage",),
     ]  # fmt: skip
     assert run.history["epoch"] == [*range(1, 8)]
     assert run.history["stage"] == ["joint"] * 4 + ["all rows"] * 3
@@ -234,7 +250,10 @@ def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, eve
 
     events.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_check_equal", lambda step, processes, e: {}[e] if e == 2 else None)
+        seen = []
+        patch.setattr(
+            training.SharedStep, "checksum", lambda step: seen.append(1) or (None if len(seen) < 3 else {}[2])
+        )
         with pytest.raises(KeyError):
             train_on_all(state(model), rows, plan, ALONE, checkpoint, Told(events))
     with safe_open(tmp_path / "all-rows-5.safetensors", "pt") as file:
@@ -243,7 +262,7 @@ def test_a_training_on_all_rows_is_looked_at_kept_and_gone_on_with(prepared, eve
     again = state(model)
     train_on_all(again, rows, plan, ALONE, Checkpoint(tmp_path, {"n": N}), Told(events))
     assert events == [
-        ("expect", 1), ("begin", "training on all rows"), ("epoch", 6, parts[2]), ("equal", 2), ("look", 7),
+        ("expect", 1), ("begin", "training on all rows"), ("epoch", parts[2]), ("equal",), ("look", 7),
         ("advance", total[6]), ("end_stage",),
     ]  # fmt: skip
     assert again.history["total"] == total
@@ -265,16 +284,15 @@ def test_a_training_that_was_stopped_makes_no_more_epochs(prepared, events):
 
 def test_the_epoch_and_the_loss_that_broke_are_named(prepared, events, monkeypatch):
     model, rows, counts, _ = prepared
-    asked = []
-    monkeypatch.setattr(
-        training.SharedStep,
-        "mean_terms",
-        lambda self, n: asked.append(n) or [0.1, math.inf if len(asked) > 1 else 0.2, 0],
-    )
-    plan = VisitPlan.of(counts, GROUP, 12, 7, SEED)
+    epoch, asked = training.SharedStep.epoch, []
+
+    def broken(step, rows, visits):
+        asked.append(1)
+        return {**epoch(step, rows, visits), **({"robustness": math.inf} if len(asked) > 1 else {})}
+
+    monkeypatch.setattr(training.SharedStep, "epoch", broken)
     with pytest.raises(Diverged, match=r"^the robustness loss is not finite in epoch 6; lower learning_rate"):
-        train_on_all(state(model), rows, plan, ALONE, Checkpoint(), Told(events))
-    assert asked == [sum(visit.n_batches for visit in part) for part in plan.epochs(3)][:2]
+        train_on_all(state(model), rows, VisitPlan.of(counts, GROUP, 12, 7, SEED), ALONE, Checkpoint(), Told(events))
 
 
 def test_there_are_eight_epochs():
@@ -284,62 +302,68 @@ def test_there_are_eight_epochs():
 # --- the job
 
 
-def job(kind="cpu", size=1, **options):
+def job(bank=20, steps=1, batch_size=512, kind="cpu", size=1, out=Path("out")):
     own = type("NinetyRows", (), {"__len__": lambda self: 90})()
     own.layout, own.paths, own.digest, own.ignored = LAYOUT, ["a", "b"], lambda: "abc", []
-    processes = SimpleNamespace(device=torch.device(kind), size=size, is_first=True, from_first=lambda value: value)
-    return _Job(own, Path("out"), processes, 3, 7, True, {"config": Config(noise=0.1)}, **options)
+    processes = SimpleNamespace(
+        device=torch.device(kind),
+        size=size,
+        is_first=True,
+        from_first=lambda value: value,
+        together=lambda work: work(),
+    )
+    sizes = {"bank": bank, "steps": steps, "batch_size": batch_size}
+    return _Job(own, out, processes, 3, 7, True, sizes, {"config": Config(noise=0.1)})
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])
 def test_what_auto_means(kind, expected):
-    own = job(kind)
-    own.size("auto", "auto", "auto")
+    own = job("auto", "auto", "auto", kind)
     assert (own.bank, own.steps, own.batch_size) == expected
-    own.size(20, 1, 1)
+    own = job(20, 1, 1, kind)
     assert (own.bank, own.steps, own.batch_size, own.seed) == (20, 1, 1, 7)
     for wrong in ((19, 1, 1), (20, 0, 1), (20, 1, 0), (20.0, 1, 1), (True, 1, 1), ("20", 1, 1)):
         with pytest.raises(SettingError, match="must be 'auto' or an integer of at least"):
-            own.size(*wrong)
+            job(*wrong)
 
 
 @pytest.mark.parametrize(("batch_size", "size", "is_enough"), [(512, 8, True), (511, 8, False), (1, 1, True)])
 def test_every_process_has_a_small_batch_at_least(batch_size, size, is_enough):
     with nullcontext() if is_enough else pytest.raises(SettingError, match="is less than 64 rows per process"):
-        job(size=size).size(20, 1, batch_size)
+        job(20, 1, batch_size, size=size)
 
 
 def test_all_on_which_results_depend():
-    own = job()
-    own.size(30, 4, 128)
-    assert own._facts() == {
+    assert job(30, 4, 128).facts == {
         "n_clusters": 3, "random_state": 7, "batch_size": 128, "bank": 30, "steps": 4, "embedding": True,
         "config": "Config(noise=0.1)", "rows": 90, "views": ["v0", "v1"], "shards": "abc",
         "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": "cpu",
     }  # fmt: skip
 
 
-def test_every_row_that_is_left_out_is_told_of():
-    own = job()
-    with pytest.warns(EmptySampleWarning, match="1 of 90 rows have no view at all"):
-        own._tell_lost(SimpleNamespace(n_rows=89))
-    own._tell_lost(SimpleNamespace(n_rows=90))
+@pytest.mark.parametrize(("n_rows", "told"), [(89, "1 of 90 rows have no view at all"), (90, "")])
+def test_every_row_that_is_left_out_is_told_of(monkeypatch, n_rows, told):
+    facts = SimpleNamespace(n_rows=n_rows)
+    monkeypatch.setattr(fit_module, "run_pass_zero", lambda *args, **ways: facts)
+    monkeypatch.setattr(_Job, "_start", lambda *_: {}["stop"])
+    with pytest.raises(KeyError), pytest.warns(EmptySampleWarning, match=told) if told else nullcontext():
+        job()._run(SimpleNamespace(tell=lambda line: None))
 
 
-def test_columns_that_are_not_looked_at_are_named():
-    own = job()
+def test_columns_that_are_not_looked_at_are_named(tmp_path):
+    own = job(out=tmp_path)
     own.shards.ignored = [f"c{i}" for i in range(9)]
     with pytest.warns(
         SuspiciousDataWarning, match=r"9 column\(s\) .* are ignored: c0, c1, c2, c3, c4, c5, c6, c7; name"
     ):
-        own._tell_ignored()
+        own.begin(force=False)
 
 
 def test_seconds_are_rounded(monkeypatch):
     clock = iter([1.0, 3.26])
     monkeypatch.setattr(fit_module.time, "perf_counter", lambda: next(clock))
     own = job()
-    with own.timed("reading"):
+    with own._timed("reading"):
         pass
     assert own.seconds == {"reading": 2.3}
 
@@ -348,11 +372,8 @@ def test_seconds_are_rounded(monkeypatch):
 def test_no_more_rows_are_kept_than_are_trained_on(monkeypatch, tmp_path, bank, steps, batch, expected):
     asked = []
     monkeypatch.setattr(fit_module.Buckets, "of", lambda *args: asked.append(args) or {}["stop"])
-    own = job()
-    own.out = tmp_path
-    own.size(bank, steps, batch)
     with pytest.raises(KeyError):
-        own._run(SimpleNamespace(tell=lambda line: None))
+        job(bank, steps, batch, out=tmp_path)._run(SimpleNamespace(tell=lambda line: None))
     assert asked == [(90, expected, bank)]
 
 
@@ -375,8 +396,8 @@ def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, 
             return folder, device
 
     monkeypatch.setattr(fit_module, "URRL", Fit)
-    own, told = job(verbose=True), []
-    own.out, own.processes.together = tmp_path, lambda work: work()
+    own, told = job(out=tmp_path), []
+    own.verbose = True
     reader = SimpleNamespace(bank=lambda: (["x", "y"], np.arange(10, dtype=np.float32).reshape(2, 5)))
     folder = tmp_path / "checkpoint"
     assert own._start(reader, SimpleNamespace(tell=told.append)) == (folder / "start", "cpu")
@@ -396,42 +417,33 @@ def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, 
     assert len(events) == 3
 
 
-def test_the_training_on_all_rows_has_what_was_asked_for(prepared, tmp_path, monkeypatch):
-    events, model = [], prepared[0]
+def test_the_training_on_all_rows_has_what_was_asked_for_and_what_the_bank_decided(prepared, tmp_path, monkeypatch):
+    events, runs, model = [], [], prepared[0]
     rows = SimpleNamespace(prepare=lambda *args: events.append(args[1:]), counts=lambda n: [30] * n)
     monkeypatch.setattr(fit_module, "PreparedRows", lambda *args: events.append(args) or rows)
-    monkeypatch.setattr(
-        fit_module, "_state", lambda start, seed: events.append(seed) or SimpleNamespace(method=model.method)
-    )
-    monkeypatch.setattr(fit_module, "train_on_all", lambda run, *args: events.append(args))
+    monkeypatch.setattr(fit_module, "train_on_all", lambda run, *args: runs.append(run) or events.append(args))
     monkeypatch.setattr(fit_module, "_finish", lambda start, run: events.append("finish"))
-    start = SimpleNamespace(_model=model, save=events.append)
-    own, waited = job(), []
-    own.out, own.checkpoint, own.processes.wait = tmp_path, Checkpoint(tmp_path / "c", {}), lambda: waited.append(1)
-    own.size(30, 9, 24)
+    evidence = {"joint_stage": {"evidence": {"clustering_weight": 0.125}}}
+    start = SimpleNamespace(_model=model, save=events.append, decisions_=evidence, history_={"epoch": [1, 2]})
+    own, waited = job(30, 9, 24, out=tmp_path), []
+    own.checkpoint, own.processes.wait = Checkpoint(tmp_path / "c", {}), lambda: waited.append(1)
     reader = SimpleNamespace(buckets=SimpleNamespace(number=2))
     own._train(start, reader, SimpleNamespace(tell=lambda line: None))
     depth = model.stored.neighbor_ids.shape[2]
-    assert events[:3] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes), 7]
-    given, plan, processes, checkpoint, _ = events[3]
+    assert events[:2] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes)]
+    given, plan, processes, checkpoint, _ = events[2]
     size = model.method.config.batch_size
     assert (given, processes, plan) == (rows, own.processes, VisitPlan.of([30, 30], size, 24, 9, 7))
     assert checkpoint._prefix == "all-"
     assert checkpoint._clock is own.checkpoint._clock
-    assert events[4:] == ["finish", tmp_path / "model"]
+    assert events[3:] == ["finish", tmp_path / "model"]
     assert list(own.seconds) == ["neighbours", "training"]
     assert waited == [1]
-
-
-def test_what_the_training_takes_over_from_the_bank(prepared):
-    model = prepared[0]
-    evidence = {"joint_stage": {"evidence": {"clustering_weight": 0.125}}}
-    start = SimpleNamespace(_model=model, decisions_=evidence, history_={"epoch": [1, 2]})
-    run = fit_module._state(start, 11)
+    (run,) = runs
     missing = 1 - model.stored.present.double().mean().item()
     assert run.numbers == {"view_dropout": pytest.approx(0.15 + 0.85 * missing**2), "clustering_weight": 0.125}
     assert missing > 0.1
-    assert (run.seed, run.history["epoch"], run.network) == (11, [1, 2], model.network)
+    assert (run.seed, run.history["epoch"], run.network) == (7, [1, 2], model.network)
     assert run.stored is model.stored
 
 
@@ -473,61 +485,72 @@ def test_errors_of_all_processes_are_one(monkeypatch):
     assert [Processes(rank, 3, three.device).is_first for rank in range(3)] == [True, False, False]
 
 
-def test_a_restart_is_known(monkeypatch):
-    for count, known in ((None, False), ("0", False), ("2", True)):
-        if count is None:
-            monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-        else:
-            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
-        assert was_restarted() == known
+class Group:
+    """What torch.distributed is asked."""
+
+    def __init__(self, monkeypatch, known=False):
+        self.asked = {}
+        own = {
+            "is_initialized": lambda: known,
+            "rendezvous": self.rendezvous,
+            "PrefixStore": lambda prefix, store: (prefix, store),
+            "init_process_group": lambda backend, **ways: self.asked.update(backend=backend, group=ways),
+            "get_rank": lambda: 1,
+            "get_world_size": lambda: 3,
+            "destroy_process_group": lambda: self.asked.update(destroyed=True),
+        }
+        for name, work in own.items():
+            monkeypatch.setattr(torch.distributed, name, work)
+        monkeypatch.setenv("WORLD_SIZE", "3")
+
+    def rendezvous(self, address, **ways):
+        self.asked["met"] = address, ways
+        yield "store", 1, 3
 
 
 def test_processes_share_the_gpus_of_their_machine(monkeypatch):
-    chosen = []
+    chosen, group = [], Group(monkeypatch)
     monkeypatch.setattr(
         processes_module, "chosen_device", lambda name: torch.device("cuda:0" if name == "auto" else name)
     )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setenv("RANK", "13")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(str(device)))
     monkeypatch.setenv("LOCAL_RANK", "6")
-    assert [str(processes_module._device(name)) for name in ("auto", "cuda", "cuda:1")] == [
-        "cuda:2",
-        "cuda:2",
-        "cuda:1",
-    ]
-    assert [str(one) for one in chosen] == ["cuda:2", "cuda:2", "cuda:1"]
     backends = {}
-    for count in ("4", "5"):
+    for name, count in (("auto", "4"), ("cuda", "5"), ("cuda:1", "4")):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", count)
-        backends[count] = processes_module._backend(torch.device("cuda:0"))
-    assert backends == {"4": "cpu:gloo,cuda:nccl", "5": "gloo"}
-    assert processes_module._backend(torch.device("cpu")) == "gloo"
+        with joined(name) as found:
+            assert (found.rank, found.size, str(found.device)) == (1, 3, chosen[-1])
+        backends[name] = group.asked["backend"]
+    assert chosen == ["cuda:2", "cuda:2", "cuda:1"]
+    assert backends == {"auto": "cpu:gloo,cuda:nccl", "cuda": "gloo", "cuda:1": "cpu:gloo,cuda:nccl"}
 
 
 def test_limits_by_size_are_these():
-    assert (row_buckets._ROWS_PER_BUCKET, row_buckets._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
-    assert (shards._ROWS, memory._ROWS_AT_A_TIME, prepared_rows._SHARE) == (16_384, 65_536, 4)
+    assert (pass_zero._ROWS_PER_BUCKET, pass_zero._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
+    assert (shards._ROWS, memory._ROWS_AT_A_TIME, training._SHARE) == (16_384, 65_536, 4)
     assert processes_module._PATIENCE.total_seconds() == 86_400
 
 
 @pytest.mark.parametrize("attempt", [None, "2"])
 def test_processes_meet_in_a_store_of_their_attempt_and_wait_a_day(monkeypatch, attempt):
-    asked, day = {}, timedelta(days=1)
+    group, day = Group(monkeypatch), timedelta(days=1)
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
     if attempt:
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
-
-    def rendezvous(address, **ways):
-        asked["address"], asked["met"] = address, ways
-        yield "store", 1, 3
-
-    monkeypatch.setattr(torch.distributed, "rendezvous", rendezvous)
-    monkeypatch.setattr(torch.distributed, "PrefixStore", lambda prefix, store: (prefix, store))
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **ways: asked.update(group=ways))
-    processes_module._meet(torch.device("cpu"))
+    with joined("cpu"):
+        assert "destroyed" not in group.asked
     own = (f"viewfuse-{attempt or 0}", "store")
-    assert asked == {
-        "address": "env://",
-        "met": {"timeout": day},
+    assert group.asked == {
+        "met": ("env://", {"timeout": day}),
+        "backend": "gloo",
         "group": {"store": own, "rank": 1, "world_size": 3, "timeout": day},
+        "destroyed": True,
     }
+
+
+def test_a_group_that_is_there_is_used_and_kept(monkeypatch):
+    group = Group(monkeypatch, known=True)
+    with joined("cpu") as found:
+        assert (found.rank, found.size) == (1, 3)
+    assert group.asked == {}

@@ -12,13 +12,10 @@ import torch
 
 from sharded_data import rows, write_shards
 from viewfuse import URRL, Config
-from viewfuse.distributed import training
-from viewfuse.distributed.pass_zero import run_pass_zero
-from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
+from viewfuse.distributed.pass_zero import BucketReader, Buckets, run_pass_zero
 from viewfuse.distributed.processes import Processes, joined
-from viewfuse.distributed.row_buckets import BucketReader, Buckets
 from viewfuse.distributed.shards import Shards
-from viewfuse.distributed.training import SharedStep, train_on_all
+from viewfuse.distributed.training import PreparedRows, SharedStep, VisitPlan, train_on_all
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.errors import Diverged
@@ -127,9 +124,10 @@ def test_the_sizes_of_the_clusters_are_those_of_the_whole_batch(prepared, alone,
 
 def test_different_weights_are_noticed(prepared, monkeypatch):
     monkeypatch.setattr(Processes, "gather", lambda self, value: [value, value + 1])
-    step = SharedStep(state(prepared[0]), VisitPlan.of([150], 4, 40, 1, seed=0), ALONE)
+    monkeypatch.setattr(Processes, "from_first", lambda self, value: value)
+    monkeypatch.setattr(Processes, "wait", lambda self: None)
     with pytest.raises(Diverged, match="after epoch 1 on all rows the processes have different weights"):
-        training._check_equal(step, ALONE, 0)
+        train(prepared, ALONE)
 
 
 def test_a_checksum_sees_every_weight_and_its_place(prepared):
@@ -144,10 +142,10 @@ def test_a_checksum_sees_every_weight_and_its_place(prepared):
 
 
 def test_clusters_that_get_worse_are_taken_back(prepared, monkeypatch):
-    def spoil(step, processes, epoch):
+    def spoil(step):
         step.network.centers.data[1:] = 1e3  # nearly all samples are in one cluster
 
-    monkeypatch.setattr(training, "_check_equal", spoil)
+    monkeypatch.setattr(SharedStep, "checksum", spoil)
     run = train(prepared, ALONE)
     assert run.joint_stage.ended
     assert torch.equal(weights(run), weights(state(prepared[0])))

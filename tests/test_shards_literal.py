@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 import warnings
 import zlib
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,20 +20,18 @@ import torch
 from sharded_data import written
 from test_distributed_literal import ALONE, SMALL, as_table, hashed, mixed, unlike_rows
 from viewfuse import Views, load
-from viewfuse.distributed import label_files, row_buckets, sharded_predict, shards
-from viewfuse.distributed.fit_large import fit_large
-from viewfuse.distributed.pass_zero import ColumnFacts, run_pass_zero
-from viewfuse.distributed.row_buckets import BucketReader, Buckets, hashed_ids, lowest, parts_of
+from viewfuse.distributed import label_files, pass_zero, sharded_predict, shards
+from viewfuse.distributed.fit_large import _Job, fit_large
+from viewfuse.distributed.pass_zero import BucketReader, Buckets, ColumnFacts, lowest, parts_of, run_pass_zero
 from viewfuse.distributed.sharded_predict import (
     Shard,
     ShardProgress,
     ShardTask,
-    _spelled,
     predict_shard,
     predict_shards,
     shards_of,
 )
-from viewfuse.distributed.shards import Shards
+from viewfuse.distributed.shards import Shards, hashed_ids
 from viewfuse.errors import CannotWrite, DataError, EmptySampleWarning
 from viewfuse.io.writers import NO_NAMES, Judged
 from viewfuse.utils.atomic import sealed
@@ -95,7 +95,7 @@ def test_the_row_of_a_wrong_list_is_counted_over_all_parts(tmp_path, few):
     lists = [None] * 9 + [[1.0, 2.0]] * 11 + [[1.0]]
     pq.write_table(pa.table({"id": [f"s{i}" for i in range(21)], "v": lists}), tmp_path / "a.parquet")
     own = Shards(tmp_path / "a.parquet")
-    assert own.layout.widths == [2]
+    assert own.layout.columns == (range(2),)
     with pytest.raises(DataError, match=r"column 'v', data row 21: 1 numbers instead of 2"):
         list(own.read(own.paths[0]))
 
@@ -104,7 +104,7 @@ def test_lists_may_have_one_number_and_begin_late(tmp_path, few):
     table = pa.table({"id": [1, 2, 3], "v": [None, [], [4.0]], "w": [[1.0], [2.0], [3.0]]})
     pq.write_table(table, tmp_path / "a.parquet")
     own = Shards(tmp_path / "a.parquet")
-    assert own.layout.widths == [1, 1]
+    assert own.layout.columns == (range(1), range(1))
     (rows,) = own.read(own.paths[0])
     np.testing.assert_array_equal(rows.values, np.array([[np.nan, 1], [np.nan, 2], [4, 3]], np.float32))
     assert rows.keys.tolist() == [mixed(number + 1) for number in (1, 2, 3)]
@@ -122,7 +122,7 @@ def test_hidden_files_and_folders_are_no_shards(data):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, data / name)
     expected = ["deep-y.parquet", "part0.parquet", "part1.parquet", "part2.parquet"]
-    assert Shards(data).names == expected
+    assert [name for _, name in Shards(data).named] == expected
     assert Shards([data / "part2.parquet", data / "part0.parquet", data / "part2.parquet"]).counts == [1, 31]
 
 
@@ -158,7 +158,7 @@ def test_ids_are_hashed_by_all_their_bytes_wherever_they_lie():
 
 
 def test_a_bucket_is_what_all_processes_wrote(tmp_path):
-    for rank, keys in ((0, [5, 9]), (1, []), (2, [1, 7, 6])):
+    for rank, keys in ((0, [5, 9]), (2, [1, 7, 6])):
         np.array(keys, np.uint64).tofile(tmp_path / f"0003-{rank}.keys")
         np.array([[key, -key] for key in keys], np.float32).tofile(tmp_path / f"0003-{rank}.rows")
         files = [tmp_path / f"0003-{rank}.{kind}" for kind in ("keys", "rows")]
@@ -171,7 +171,7 @@ def test_a_bucket_is_what_all_processes_wrote(tmp_path):
 
 
 def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch):
-    monkeypatch.setattr(row_buckets, "_ROWS_PER_BUCKET", 20)
+    monkeypatch.setattr(pass_zero, "_ROWS_PER_BUCKET", 20)
     wide, ids = wide_rows()
     buckets = Buckets.of(72, 50, 25)  # the bank is more than a bucket
     assert buckets.number == 3
@@ -208,7 +208,7 @@ def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch
     again = run_pass_zero(Shards(data), stale, buckets, ALONE)  # from what is written
     for own, other in zip(vars(again).values(), vars(facts).values(), strict=True):
         np.testing.assert_array_equal(own, other)
-    reader.forget(1)
+    reader.forget(1, "keys", "rows")
     assert sorted({path.name[:4] for path in stale.glob("*.rows")}) == ["0000", "0002"]
 
 
@@ -237,7 +237,7 @@ def test_an_infinite_value_is_named(tmp_path, few, value, column):
 
 def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few, monkeypatch):
     """One lies in the first bucket, another one in the last."""
-    monkeypatch.setattr(row_buckets, "_ROWS_PER_BUCKET", 36)
+    monkeypatch.setattr(pass_zero, "_ROWS_PER_BUCKET", 36)
     views, mask, ids = rows_with_gaps()
     by_hash = sorted(range(2, 40), key=lambda i: hashed(ids[i]))
     first, last = by_hash[0], by_hash[-1]
@@ -292,30 +292,41 @@ def test_a_run_counts_all_rows_and_labels_each_as_its_model_does(data, tmp_path,
     assert len(model.objectives_) == 2
 
 
+def label_writer(folder, n_clusters, paths, embedding=True, width=2):
+    """Of a model that places rows as their first value says."""
+    for path in paths:
+        pq.write_table(pa.table({"id": ["x"], "v": [[1.0]]}), path)
+    network = SimpleNamespace(centers=torch.zeros(n_clusters, width))
+    views = SimpleNamespace(id_column="id", views=lambda values: values)
+    own = SimpleNamespace(paths=paths, layout=views, named=[(path, path.name) for path in paths])
+    model = SimpleNamespace(
+        complete=lambda values, by_name: (values, None), tensors=lambda values: (values, None),
+        locate=lambda values, present: values, method=None, network=network,
+        stored=SimpleNamespace(present=torch.zeros(1)),
+        assign=lambda values, _: (0.75 * np.eye(n_clusters) + 0.25 / n_clusters)[values[:, 0].astype(int)].astype("f4"),
+        is_far=lambda values, _: values[:, 0] < 8,
+    )  # fmt: skip
+    return label_files.LabelFiles(folder, own, model, contents={}, with_embedding=embedding)
+
+
 def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
     """The file of a shard that is there already is counted, not written again."""
-    files = label_files.LabelFiles.__new__(label_files.LabelFiles)
-    files._parquet, files._folder = pq, tmp_path
-    files._model = SimpleNamespace(method=SimpleNamespace(n_clusters=4))
-    files._shards = SimpleNamespace(paths=["a", "b"], names=["a", "b"])
-    files._schema = lambda: pa.schema([("label", pa.int32())])
+    (tmp_path / "out").mkdir()
+    files = label_writer(tmp_path / "out", 4, [tmp_path / "a", tmp_path / "b"], embedding=False)
     for name, labels in (("a", [1, 0, 1]), ("b", [0])):
-        pq.write_table(pa.table({"label": pa.array(labels, pa.int32())}), tmp_path / name)
-    assert files._written(("a", "a")).tolist() == [1, 2, 0, 0]
+        n = len(labels)
+        columns = {"id": ["x"] * n, "label": labels, "confidence": [1.0] * n, "out_of_range": [False] * n}
+        pq.write_table(pa.table(columns, schema=files._schema), tmp_path / "out" / name)
     assert files.write(ALONE).tolist() == [2, 2, 0, 0]
     two = SimpleNamespace(own=lambda pairs: pairs[1::2], gather=lambda sizes: [sizes, np.array([0, 5, 0, 1])])
     assert files.write(two).tolist() == [1, 5, 0, 1]
 
 
-def test_a_table_of_labels_has_room_for_many_clusters():
-    files = label_files.LabelFiles.__new__(label_files.LabelFiles)
-    files._arrow, files._with_embedding = pa, True
-    kinds = [("id", pa.string()), ("label", pa.int32()), ("confidence", pa.float32()), ("out_of_range", pa.bool_())]
-    files._schema = lambda: pa.schema([*kinds, ("embedding", pa.list_(pa.float32(), 2))])
-    chances = (0.75 * np.eye(300) + 0.25 / 300)[[7, 299]].astype(np.float32)
-    placed = chances, np.array([True, False]), np.array([[1, 2], [3, 4]], np.float32)
-    files._placed = lambda shard, rows: placed
-    found = files._table("f", SimpleNamespace(ids=pa.array(["a", "b"]))).to_pylist()
+def test_a_table_of_labels_has_room_for_many_clusters(tmp_path, monkeypatch):
+    files = label_writer(tmp_path, 300, [tmp_path / "a"])
+    monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    values = np.array([[7], [299]], np.float32)
+    found = files._table("f", shards.Rows(pa.array(["a", "b"]), np.arange(2), values, None, np.arange(2))).to_pylist()
     sure = pytest.approx(0.75 + 0.25 / 300)
     assert found == [
         {"id": "a", "label": 7, "confidence": sure, "out_of_range": True, "embedding": [1.0, 2.0]},
@@ -323,37 +334,36 @@ def test_a_table_of_labels_has_room_for_many_clusters():
     ]
 
 
-def test_a_row_whose_embedding_is_not_finite_is_named(monkeypatch):
-    files = label_files.LabelFiles.__new__(label_files.LabelFiles)
-    files._turns = torch.no_grad()
-    views = SimpleNamespace(views=lambda values: None)
-    files._shards = SimpleNamespace(layout=views)
-    files._model = SimpleNamespace(
-        complete=lambda views, by_name: (views, None), tensors=lambda views: (None, None), locate=lambda *_: None,
-        method=None, network=None, stored=None, assign=lambda *_: np.zeros((4, 2)), is_far=lambda *_: np.zeros(4),
-    )  # fmt: skip
+def test_a_row_whose_embedding_is_not_finite_is_named(tmp_path, monkeypatch):
+    files = label_writer(tmp_path, 2, [tmp_path / "a"])
     monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
-    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), None, None, np.arange(4))
+    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), np.zeros((4, 1)), None, np.arange(4))
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
-        files._placed("f", rows)
+        files._table("f", rows)
 
 
-def test_what_a_run_left_is_cleared_and_nothing_else(tmp_path):
-    (tmp_path / "model").mkdir()
-    label_files.RunFolder(tmp_path).clear()  # an empty folder is nobody's
-    assert not (tmp_path / "model").exists()
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "x").write_text("somebody's")
-    with pytest.raises(CannotWrite, match="labels is of no fit-large"):
-        label_files.RunFolder(tmp_path).clear()
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "fit.json").write_text("{}")
-    (tmp_path / "notes.txt").write_text("mine")
-    label_files.RunFolder(tmp_path).clear()
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    for text, expected in (("{", None), ('{"fit": 3}', None), ('{"fit": {"a": 1}}', {"fit": {"a": 1}})):
-        (tmp_path / "summary.json").write_text(text)
-        assert label_files.RunFolder(tmp_path).read_summary() == expected
+def test_what_a_run_left_is_cleared_and_nothing_else(data, tmp_path):
+    out = tmp_path / "run"
+    (out / "model").mkdir(parents=True)
+    sizes = {"bank": 20, "steps": 1, "batch_size": 64}
+
+    def begin():
+        return _Job(Shards(data), out, ALONE, 3, 0, True, sizes, {}).begin(force=True)
+
+    begin()  # an empty folder is nobody's
+    assert [path.name for path in out.iterdir()] == ["checkpoint"]
+    shutil.rmtree(out / "checkpoint")
+    (out / "labels").mkdir()
+    (out / "labels" / "x").write_text("somebody's")
+    for text in ("", "{", '{"fit": 3}'):
+        if text:
+            (out / "summary.json").write_text(text)
+        with pytest.raises(CannotWrite, match="labels is of no fit-large"):
+            begin()
+    (out / "notes.txt").write_text("mine")
+    (out / "summary.json").write_text('{"fit": {"a": 1}}')
+    begin()
+    assert sorted(path.name for path in out.iterdir()) == ["checkpoint", "notes.txt"]
 
 
 # --- labels of many files
@@ -458,19 +468,19 @@ def test_a_model_that_is_replaced_meanwhile_is_noticed(tmp_path, monkeypatch):
     with pytest.raises(sharded_predict.BadModelFile, match="was replaced while its labels were written"):
         sharded_predict._loaded(tmp_path, "old", "cpu")
     assert isinstance(sharded_predict._loaded(tmp_path, "new", "cpu"), Placing)
+    sharded_predict._loaded.cache_clear()
 
 
-def test_lines_come_every_thirty_seconds(capsys):
+def test_lines_come_every_thirty_seconds(capsys, monkeypatch):
     now = [100.0]
-    with ShardProgress([600, 400], shown=True, clock=lambda: now[0]) as progress:
+    monkeypatch.setattr(sharded_predict.time, "monotonic", lambda: now[0])
+    with closing(ShardProgress([600, 400], shown=True)) as progress:
         for seconds in (29.9, 0.1, 20.0, 10.0, 60.0):
             now[0] += seconds
             progress.advance(10, 50)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "0 of 2 files, 20 rows, 1 rows/s, 4 min 30 s left",
-        "0 of 2 files, 40 rows, 1 rows/s, 4 min 0 s left",
-        "0 of 2 files, 50 rows, 0 rows/s, 6 min 0 s left",
+        "0 of 2 files, 20 rows, 1 rows/s, 04:30 left",
+        "0 of 2 files, 40 rows, 1 rows/s, 04:00 left",
+        "0 of 2 files, 50 rows, 0 rows/s, 06:00 left",
     ]
-    spelled = {0.4: "0 s", 59.6: "1 min 0 s", 61: "1 min 1 s", 3599: "59 min 59 s", 3660: "1 h 1 min"}
-    assert {seconds: _spelled(seconds) for seconds in spelled} == spelled

@@ -2,9 +2,9 @@
 
 1. Pass 0 reads all shards: bounds of the columns, and the rows in the order of hashed ids (`pass_zero`).
 2. The first process fits an ordinary `URRL` on the bank, the rows with the lowest hashes: all decisions are made there.
-3. The rows are scaled, and their neighbours in the bank are found (`prepared_rows`).
-4. All processes continue the joint stage, on all rows (`training`).
-5. The model is saved, and every process writes the clusters of its shards (`label_files`).
+3. The rows are scaled, and their neighbours in the bank are found; all processes continue the joint stage, on all
+   rows (`training`).
+4. The model is saved, and every process writes the clusters of its shards (`label_files`).
 
 Whatever is done already is not done again: a lost process costs no more than an epoch.
 """
@@ -13,25 +13,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from viewfuse.distributed.label_files import LabelFiles, RunFolder
-from viewfuse.distributed.pass_zero import ColumnFacts, changed_shard, read_contents, read_offset, run_pass_zero
-from viewfuse.distributed.prepared_rows import PreparedRows, VisitPlan
-from viewfuse.distributed.processes import Processes, joined, was_restarted
-from viewfuse.distributed.row_buckets import BucketReader, Buckets
-from viewfuse.distributed.shards import Shards, found_shards, given_paths
-from viewfuse.distributed.training import train_on_all
+from viewfuse.distributed.label_files import LabelFiles
+from viewfuse.distributed.pass_zero import BucketReader, Buckets, changed_shard, run_pass_zero
+from viewfuse.distributed.processes import Processes, attempt, joined
+from viewfuse.distributed.shards import Shards
+from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
 from viewfuse.engine.batches import clusters, replicate_seeds
-from viewfuse.engine.checkpoint import Checkpoint, differences
+from viewfuse.engine.checkpoint import FACTS, Checkpoint, differences
 from viewfuse.engine.training import Progress, TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.readers.text import Blocks
@@ -40,12 +39,13 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
 from viewfuse.methods.urrl.method import URRLMethod, dropout_of
 from viewfuse.methods.urrl.training import embed_stored
-from viewfuse.utils.atomic import write_file
+from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import warn
 from viewfuse.utils.memory import memory_peak
 from viewfuse.utils.settings import Setting, checked_count
 from viewfuse.utils.version import __version__
 
+_NAMES = ("checkpoint", "model", "labels", "summary.json", "columns.csv")
 BANK = {"cpu": 20_000, "cuda": 100_000}
 """Rows that every process holds; new ones find their neighbours among them."""
 STEPS = {"cpu": 250, "cuda": 2_500}
@@ -94,127 +94,125 @@ def fit_large(
     params : other parameters of `URRL`, for the fit on the bank, such as ``config=Config(...)``
     """
     with joined(device) as processes:
-        _check_apart(paths, Path(out))
         shards = Shards(paths, id_column, blocks)
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, params, trust_unchanged, verbose)
-        job.size(bank, steps, batch_size)
+        _check_apart(shards, Path(out))
+        sizes = {"bank": bank, "steps": steps, "batch_size": batch_size}
+        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, sizes, params)
+        job.trust, job.verbose = trust_unchanged, verbose
         done = job.begin(force)
         with Progress(shown=verbose and processes.is_first) as progress:
-            if done is not None:
-                job.check_contents(done, progress)
-                progress.tell(f"{out} is finished already, by the same call; nothing is done again")
-                return done
-            return job.run(progress)
+            if done is None:
+                return job.run(progress)
+            job.check_contents(done, progress)
+            progress.tell(f"{out} is finished already, by the same call; nothing is done again")
+            return done
 
 
-def _check_apart(paths: Any, out: Path) -> None:
+def _check_apart(shards: Shards, out: Path) -> None:
     """Refuse results among the shards, where the next call would read its own labels, and around the shards."""
     place = Path(os.path.realpath(out))
-    for folder in filter(Path.is_dir, given_paths(paths)):
+    for folder in shards.folders:
         if Path(os.path.realpath(folder)) in (place, *place.parents):
             raise CannotWrite(
                 f"{out} is in {folder}, all files of which are read, so its labels would be read next time; "
                 "give an --out elsewhere"
             )
-    for file in found_shards(paths):
+    for file in shards.paths:
         if place in Path(os.path.realpath(file)).parents:
             raise CannotWrite(f"{out} holds {file}, which is read; give another --out")
 
 
-@dataclass
 class _Job:
-    shards: Shards
-    out: Path
-    processes: Processes
-    n_clusters: int | str
-    seed: int
-    embedding: bool
-    params: dict[str, Any]
-    trust: bool = False
-    verbose: bool = False
-    bank: int = 0
-    steps: int = 0
-    batch_size: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    """One call: what was asked for, what "auto" means on this device, and the places of all that is written."""
 
-    @property
-    def folder(self) -> RunFolder:
-        """Where the results and the checkpoint are."""
-        return RunFolder(self.out)
+    trust = verbose = False
 
-    def size(self, bank: int | str, steps: int | str, batch_size: int | str) -> None:
-        """What "auto" means on this device."""
-        kind = self.processes.device.type
-        self.bank = checked_count("bank", bank, LEAST_BANK, auto=BANK[kind])
-        self.steps = checked_count("steps", steps, auto=STEPS[kind])
-        self.batch_size = checked_count("batch_size", batch_size, auto=BATCH[kind])
-        if self.processes.size > max(1, self.batch_size // Config.batch_size):
+    def __init__(
+        self,
+        shards: Shards,
+        out: Path,
+        processes: Processes,
+        n_clusters: int | str,
+        random_state: int,
+        embedding: bool,
+        sizes: Mapping[str, int | str],
+        params: Mapping[str, Any],
+    ) -> None:
+        self.shards, self.out, self.processes = shards, out, processes
+        self.n_clusters, self.embedding, self.params = n_clusters, embedding, params
+        kind = processes.device.type
+        self.bank = checked_count("bank", sizes["bank"], LEAST_BANK, auto=BANK[kind])
+        self.steps = checked_count("steps", sizes["steps"], auto=STEPS[kind])
+        self.batch_size = checked_count("batch_size", sizes["batch_size"], auto=BATCH[kind])
+        if processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
-        if self.params.get("outliers", "mark") != "mark":
+        if params.get("outliers", "mark") != "mark":
             raise SettingError(Setting("outliers"), " of many files are not looked for; leave it out")
-        self.seed = self.processes.from_first(replicate_seeds(self.seed, 1)[0])
+        self.seed = processes.from_first(replicate_seeds(random_state, 1)[0])
+        self.kept, self.model, self.labels, self.summary, self.columns = self.places = [out / one for one in _NAMES]
+        self.seconds: dict[str, float] = {}
+        self.facts = {
+            "n_clusters": n_clusters, "random_state": self.seed, "batch_size": self.batch_size,
+            "bank": self.bank, "steps": self.steps, "embedding": embedding,
+            **{name: repr(one) if isinstance(one, Config) else one for name, one in params.items()},
+            "rows": len(shards), "views": list(shards.layout.names), "shards": shards.digest(),
+            "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": kind,
+        }  # fmt: skip
 
     def begin(self, force: bool) -> dict[str, Any] | None:
         """Refuse a folder with other results, or with those of another fit; the summary where all is done already."""
-        done = self.processes.together(lambda: self._clear(force) if self.processes.is_first else None)
-        self.checkpoint = self.processes.together(self._checkpoint)
+        done = self.processes.together(lambda: self._claim(force) if self.processes.is_first else None)
+        self.checkpoint = self.processes.together(lambda: Checkpoint(self.kept, self.facts))
         return self.processes.from_first(done)
 
-    def _clear(self, force: bool) -> dict[str, Any] | None:
-        if force and self.out.is_dir() and not was_restarted():
-            self.folder.clear()
-        done = self._finished()
-        if done is not None:
-            self.folder.forget_checkpoint()  # a kill may have come before all of it was gone
-            return done
-        if self.out.exists() and not self.out.is_dir():
-            raise CannotWrite(f"{self.out} is a file; give a folder as --out")
-        checkpoint = self._checkpoint()
-        is_ours = force or checkpoint.has_begun() or not self.out.is_dir() or not any(self.out.iterdir())
-        if not is_ours:
+    def _claim(self, force: bool) -> dict[str, Any] | None:
+        """The summary of the same fit that is done; else begin, where the folder has nothing of others."""
+        found = self._read_summary()
+        if force and self.out.is_dir() and attempt() == "0":  # else the processes were started again
+            there = [path for path in self.places if path.is_file() or (path.is_dir() and any(path.iterdir()))]
+            if there and not (found or (self.kept / FACTS).is_file()):  # others have folders of these names, too
+                raise CannotWrite(f"{there[0]} is of no fit-large; move it, or give another --out")
+            for path in self.places:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            found = None
+        if found is not None:
+            differing = differences(found["fit"], json.loads(json.dumps(self.facts, default=str)))
+            if differing:
+                cure = "give what was given then, another --out, or --force to overwrite it"
+                raise CannotWrite(f"{self.out} has the results of another fit: {differing}; {cure}")
+            self._forget_checkpoint()  # a kill may have come before all of it was gone
+            return found
+        checkpoint = Checkpoint(self.kept, self.facts)
+        if not (force or checkpoint.has_begun() or not self.out.is_dir() or not any(self.out.iterdir())):
             raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")
         checkpoint.begin()
-        self._tell_ignored()
+        names = self.shards.ignored
+        if names:
+            ignored = f"{len(names)} column(s) beside those of lists are ignored: {', '.join(names[:8])}; "
+            example = Setting("blocks", {"VIEW": "PATTERN"})
+            warn(SuspiciousDataWarning(ignored, "name the columns of all views, such as ", example, ", if they matter"))
         return None
 
-    def _finished(self) -> dict[str, Any] | None:
-        """What a run of the same fit wrote when it was done; None where there is none; another fit is refused."""
-        found = self.folder.read_summary()
-        if found is None:
+    def _read_summary(self) -> dict[str, Any] | None:
+        """What a run wrote when it was done; None where there is none."""
+        try:
+            found: dict[str, Any] = parsed(self.summary.read_bytes())
+            return {**found, "fit": dict(found["fit"])}
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        differing = differences(found["fit"], json.loads(json.dumps(self._facts(), default=str)))
-        if differing:
-            cure = "give what was given then, another --out, or --force to overwrite it"
-            raise CannotWrite(f"{self.out} has the results of another fit: {differing}; {cure}")
-        return found
 
-    def check_contents(self, done: dict[str, Any], progress: Progress) -> None:
+    def _forget_checkpoint(self) -> None:
+        if self.kept.is_dir():
+            shutil.rmtree(self.kept)
+
+    def check_contents(self, done: Mapping[str, Any], progress: Progress) -> None:
         """Refuse results of shards with other rows."""
         progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
-        self.shards.measure_from(read_offset(done.get("offset")))
-        changed = changed_shard(self.shards, read_contents(done.get("contents", {})), self.processes, self.trust)
+        self.shards.measure_from(done.get("offset"))
+        changed = changed_shard(self.shards, done.get("contents", {}), self.processes, self.trust)
         if changed:
             raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
-
-    def _facts(self) -> dict[str, Any]:
-        """All on which the results depend."""
-        own = {"n_clusters": self.n_clusters, "random_state": self.seed, "batch_size": self.batch_size}
-        own |= {"bank": self.bank, "steps": self.steps, "embedding": self.embedding}
-        own |= {name: repr(x) if isinstance(x, Config) else x for name, x in self.params.items()}
-        data = {"rows": len(self.shards), "views": list(self.shards.layout.names), "shards": self.shards.digest()}
-        versions = {"version of viewfuse": __version__, "version of torch": str(torch.__version__)}
-        return {**own, **data, **versions, "device": self.processes.device.type}
-
-    def _checkpoint(self) -> Checkpoint:
-        """The checkpoint, which refuses to resume with other data, settings or versions."""
-        return Checkpoint(self.folder.checkpoint, self._facts())
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - began, 1)
 
     def run(self, progress: Progress) -> dict[str, Any]:
         """All five parts; what is refused before anything is trained keeps nothing that would refuse the cure.
@@ -225,113 +223,98 @@ class _Job:
             return self._run(progress)
         except (DataError, SettingError, Diverged):
             if self.processes.is_first and not self._has_start():
-                self.folder.forget_checkpoint()
+                self._forget_checkpoint()
             raise
 
     def _run(self, progress: Progress) -> dict[str, Any]:
-        trained = max(self.bank, self.steps * self.batch_size)
-        buckets = Buckets.of(len(self.shards), trained, self.bank)
-        folder, widths = self.folder.checkpoint, self.shards.layout.widths
-        progress.tell(f"reading {len(self.shards):,} rows of {len(self.shards.paths):,} shards")
-        with self.timed("reading"):
-            facts = run_pass_zero(self.shards, folder / "rows", buckets, self.processes, trust=self.trust)
-            self._tell_lost(facts)
-        reader = BucketReader(folder / "rows", buckets, sum(widths))
-        with self.timed("fit of the bank"):
+        shards, processes = self.shards, self.processes
+        buckets = Buckets.of(len(shards), max(self.bank, self.steps * self.batch_size), self.bank)
+        progress.tell(f"reading {len(shards):,} rows of {len(shards.paths):,} shards")
+        with self._timed("reading"):
+            facts = run_pass_zero(shards, self.kept / "rows", buckets, processes, trust=self.trust)
+        lost = len(shards) - facts.n_rows
+        if lost and processes.is_first:
+            warn(EmptySampleWarning(f"{lost:,} of {len(shards):,} rows have no view at all and are left out"))
+        reader = BucketReader(self.kept / "rows", buckets, shards.layout.width)
+        with self._timed("fit of the bank"):
             start = self._start(reader, progress)
-        if not self.processes.from_first((self.folder.model / "manifest.json").exists()):
+        if not processes.from_first((self.model / "manifest.json").exists()):
             self._train(start, reader, progress)
-        fitted = URRL.load(self.folder.model, device=str(self.processes.device))
-        with self.timed("labels"):
+        fitted = URRL.load(self.model, device=str(processes.device))
+        with self._timed("labels"):
             progress.tell("writing the labels of all rows")
             ways: dict[str, Any] = {"contents": facts.contents, "with_embedding": self.embedding}
-            sizes = LabelFiles(self.folder.labels, self.shards, fitted._model, **ways).write(self.processes)
-        summary = self._summary(fitted, facts, sizes.tolist())
-        if self.processes.is_first:
-            write_file(self.folder.columns, facts.as_csv(self.shards.layout).encode())
-            write_file(self.folder.summary, as_json(summary, indent=1).encode())
-            self.folder.forget_checkpoint()
-        self.processes.wait()
+            sizes = LabelFiles(self.labels, shards, fitted._model, **ways).write(processes)
+        summary = {
+            "rows": facts.n_rows,
+            "shards": len(shards.paths),
+            "views": list(shards.layout.names),
+            "clusters": fitted.n_clusters_,
+            "cluster_sizes": sizes.tolist(),
+            "bank": len(fitted.ids_),
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "processes": processes.size,
+            "device": processes.device.type,
+            "seconds": self.seconds,
+            "peak_memory_mb": round(max(processes.gather(memory_peak()))),
+            "decisions": fitted.decisions_,
+            "fit": self.facts,
+            "offset": facts.offset,
+            "contents": facts.contents,
+        }
+        if processes.is_first:
+            write_file(self.columns, facts.as_csv(shards.layout).encode())
+            write_file(self.summary, as_json(summary, indent=1).encode())
+            self._forget_checkpoint()
+        processes.wait()
         return summary
 
-    def _tell_ignored(self) -> None:
-        names = self.shards.ignored
-        if names:
-            ignored = f"{len(names)} column(s) beside those of lists are ignored: {', '.join(names[:8])}; "
-            example = Setting("blocks", {"VIEW": "PATTERN"})
-            cure = "name the columns of all views, such as ", example, ", if they matter"
-            warn(SuspiciousDataWarning(ignored, *cure))
-
-    def _tell_lost(self, facts: ColumnFacts) -> None:
-        lost = len(self.shards) - facts.n_rows
-        if lost and self.processes.is_first:
-            warn(EmptySampleWarning(f"{lost:,} of {len(self.shards):,} rows have no view at all and are left out"))
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - began, 1)
 
     def _start(self, reader: BucketReader, progress: Progress) -> URRL:
         """The model of the bank, which the first process fits and all read."""
-        folder = self.folder.checkpoint
+        device = str(self.processes.device)
 
         def fit() -> None:
             ids, values = reader.bank()
             progress.tell(f"fitting {len(ids):,} of {len(self.shards):,} rows")
-            ways = {**self.params, "random_state": self.seed, "device": str(self.processes.device)}
-            model = URRL(self.n_clusters, checkpoint=folder / "fit", verbose=self.verbose, **ways)
-            model.fit(self.shards.layout.views(values, ids)).save(folder / "start")
+            ways = {**self.params, "random_state": self.seed, "device": device}
+            model = URRL(self.n_clusters, checkpoint=self.kept / "fit", verbose=self.verbose, **ways)
+            model.fit(self.shards.layout.views(values, ids)).save(self.kept / "start")
 
         self.processes.together(lambda: fit() if self.processes.is_first and not self._has_start() else None)
-        return URRL.load(folder / "start", device=str(self.processes.device))
+        return URRL.load(self.kept / "start", device=device)
 
     def _has_start(self) -> bool:
-        return (self.folder.checkpoint / "start" / "manifest.json").exists()
+        return (self.kept / "start" / "manifest.json").exists()
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
-        """The joint stage on all rows; afterwards the model is there."""
-        model, processes = start._model, self.processes
+        """The joint stage on all rows, which goes on from the training of the bank; afterwards the model is there."""
+        model, processes, method = start._model, self.processes, start._model.method
+        assert isinstance(method, URRLMethod)
         widths = [view.shape[1] for view in model.stored.values]
-        rows = PreparedRows(self.folder.checkpoint / "prepared", widths, model.stored.neighbor_ids.shape[2])
-        with self.timed("neighbours"):
+        rows = PreparedRows(self.kept / "prepared", widths, model.stored.neighbor_ids.shape[2])
+        with self._timed("neighbours"):
             progress.tell("finding the neighbours of all rows in the bank")
             rows.prepare(reader, self.shards.layout, model, processes)
-        run = _state(start, self.seed)
-        size = run.method.config.batch_size
-        plan = VisitPlan.of(rows.counts(reader.buckets.number), size, self.batch_size, self.steps, self.seed)
-        with self.timed("training"):
+        numbers = {
+            "view_dropout": dropout_of(method.config, model.stored.present),
+            "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
+        }
+        run = TrainState(model.network, model.stored, self.seed, method, numbers, history=start.history_)
+        counts = rows.counts(reader.buckets.number)
+        plan = VisitPlan.of(counts, method.config.batch_size, self.batch_size, self.steps, self.seed)
+        with self._timed("training"):
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
         if processes.is_first:
             _finish(start, run)
-            start.save(self.folder.model)
+            start.save(self.model)
         processes.wait()
-
-    def _summary(self, fitted: URRL, facts: ColumnFacts, sizes: list[int]) -> dict[str, Any]:
-        return {
-            "rows": facts.n_rows,
-            "shards": len(self.shards.paths),
-            "views": list(self.shards.layout.names),
-            "clusters": fitted.n_clusters_,
-            "cluster_sizes": sizes,
-            "bank": len(fitted.ids_),
-            "steps": self.steps,
-            "batch_size": self.batch_size,
-            "processes": self.processes.size,
-            "device": self.processes.device.type,
-            "seconds": self.seconds,
-            "peak_memory_mb": round(max(self.processes.gather(memory_peak()))),
-            "decisions": fitted.decisions_,
-            "fit": self._facts(),
-            "offset": facts.saved()["offset"],
-            "contents": {name: list(own) for name, own in facts.contents.items()},
-        }
-
-
-def _state(start: URRL, seed: int) -> TrainState:
-    """The training of the bank, to be continued on all rows."""
-    model = start._model
-    assert isinstance(model.method, URRLMethod)
-    numbers = {
-        "view_dropout": dropout_of(model.method.config, model.stored.present),
-        "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
-    }
-    return TrainState(model.network, model.stored, seed, model.method, numbers, history=start.history_)
 
 
 def _finish(start: URRL, run: TrainState) -> None:
@@ -340,5 +323,4 @@ def _finish(start: URRL, run: TrainState) -> None:
     if model.calibration is not None:
         labels = clusters(model.method, model.network, found).int()
         model = replace(model, calibration=replace(model.calibration, labels=labels))
-    objectives = [*start.objectives_, run.objective]
-    start._take_over(model, found, run.history, objectives, start.decisions_)
+    start._take_over(model, found, run.history, [*start.objectives_, run.objective], start.decisions_)

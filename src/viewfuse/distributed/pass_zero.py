@@ -1,35 +1,191 @@
 """The first pass over all shards: bounds of the columns, the bank, and the rows in an order that no shard tells.
 
-Shards are known again by checksums of their values, never by sizes and times alone.
+Rows lie in buckets by the hash of their ids. Hashes look random, so their order depends on no file name, shard or
+process. Every process writes the rows of its own shards, as they come; a reader of a bucket puts all parts together and
+in the order of the hashes. Shards are known again by checksums of their values, never by sizes and times alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import SAMPLED, Offset, lossy_columns, lost_in_words
+from viewfuse.data.digits import SAMPLED, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
-from viewfuse.distributed.row_buckets import BucketReader, Buckets, BucketWriter, lowest, mixed
-from viewfuse.distributed.shards import Layout, Rows, Shards
-from viewfuse.errors import CheckpointDiffers, DataError
+from viewfuse.distributed.shards import Layout, Rows, Shards, mixed
+from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
 from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import sealed, unsealed, write_file
 from viewfuse.utils.jobs import side_by_side
 
-_DONE = "done.json"
+_ROWS_PER_BUCKET = 131_072
+_MOST_BUCKETS = 256
+"""Two files of each are open at a time, and systems often allow no more than 1024."""
+_KEYS_PER_PART = 2**20
+_MOST_PARTS = 128
+_LARGEST = 2**64 - 1
 _MOST_TWICE = 1_000
 _ROWS_AT_A_TIME = 2_048
 """So few that they stay in the processor's cache."""
+Contents = Mapping[str, Sequence[Any]]
+"""Of shards, by what they are called: digest of the rows, and when the file was last written to, in nanoseconds."""
+
+
+class Buckets(NamedTuple):
+    """How rows are divided.
+
+    Attributes
+    ----------
+    number : how many buckets there are
+    last_trained, last_in_bank : the largest hash of a row that is trained on, and of one that is in the bank
+    parts : of the hashes of other rows, which are only looked through for ids that appear twice
+    """
+
+    number: int
+    last_trained: int
+    last_in_bank: int
+    parts: int = 1
+
+    @classmethod
+    def of(cls, n_rows: int, trained: int, bank: int) -> Buckets:
+        """For so many rows, of which about so many are trained on and kept in the bank."""
+        count = min(_MOST_BUCKETS, -(-min(trained, n_rows) // _ROWS_PER_BUCKET))
+        parts = min(_MOST_PARTS, -(-n_rows // _KEYS_PER_PART))
+        return cls(count, lowest(trained / n_rows), lowest(bank / n_rows), parts)
+
+    def of_rows(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The bucket of each row that is trained on."""
+        return parts_of(keys, self.last_trained, self.number)
+
+
+def lowest(share: float) -> int:
+    """The largest hash of that share of all rows which has the lowest ones."""
+    return min(_LARGEST, int(share * 2.0**64))
+
+
+def parts_of(keys: NDArray[np.uint64], most: int, count: int) -> NDArray[np.int64]:
+    """In which of `count` equal parts of the numbers up to `most` each key lies, of shape (keys,)."""
+    width = min(_LARGEST, most // count + 1)
+    return np.minimum(keys // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
+
+
+class BucketWriter(ExitStack):
+    """Appends rows to the buckets of one process, until it is left; several threads may share it."""
+
+    def __init__(self, folder: Path, buckets: Buckets, rank: int) -> None:
+        super().__init__()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._buckets, self._rank, self._lock = folder, buckets, rank, threading.Lock()
+        self._files: dict[str, BinaryIO] = {}
+        self._checksums: dict[str, int] = {}
+        self._ids: list[tuple[int, Any]] = []
+
+    def add(self, ids: Any, keys: NDArray[np.uint64], values: NDArray[np.float32]) -> None:
+        """Keep rows, as `Shards.read` gives them, that are to be trained on; of those in the bank also the ids."""
+        known = np.flatnonzero(keys <= np.uint64(self._buckets.last_in_bank))
+        is_trained = keys <= np.uint64(self._buckets.last_trained)
+        chosen, others = np.flatnonzero(is_trained), keys[~is_trained]
+        try:
+            with self._lock:  # hashes and values of a bucket stand in the same order
+                if len(known):
+                    self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
+                for bucket, rows in _divided(self._buckets.of_rows(keys[chosen])):
+                    self._append(f"{bucket:04d}-{self._rank}.keys", keys[chosen[rows]])
+                    self._append(f"{bucket:04d}-{self._rank}.rows", values[chosen[rows]])
+                for part, rows in _divided(parts_of(others, lowest(1.0), self._buckets.parts)):
+                    self._append(f"{part:04d}-{self._rank}.others", others[rows])
+        except OSError as error:
+            raise CannotWrite(
+                f"{self._folder} cannot be written: {error.strerror}; free some space, or choose another --out"
+            ) from error
+
+    def _append(self, name: str, numbers: NDArray[Any]) -> None:
+        if name not in self._files:
+            self._files[name] = self.enter_context((self._folder / name).open("wb", buffering=0))
+        content = np.ascontiguousarray(numbers).data.cast("B")
+        self._checksums[name] = zlib.crc32(content, self._checksums.get(name, 0))
+        while content:  # an unbuffered file may take a part only
+            content = content[self._files[name].write(content) :]
+
+    def finish(self) -> None:
+        """Write the ids of the rows that are in the bank, and the checksums of all files."""
+        write_file(self._folder / f"ids-{self._rank}.json", sealed({"ids": self._ids, "checksums": self._checksums}))
+
+
+def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The places that are taken, and the row at each."""
+    order = np.argsort(places, kind="stable")
+    for place, rows in enumerate(np.split(order, np.cumsum(np.bincount(places))[:-1])):
+        if len(rows):
+            yield place, rows
+
+
+class BucketReader:
+    """Reads what all processes wrote: rows of so many columns."""
+
+    def __init__(self, folder: Path, buckets: Buckets, width: int) -> None:
+        self._folder, self.buckets, self._width = folder, buckets, width
+
+    def keys(self, place: int, kind: str = "keys") -> NDArray[np.uint64]:
+        """Hashes of the rows of a bucket, in order; as "others" a part of those that are not trained on."""
+        return np.sort(self._read(place, kind, np.uint64))
+
+    def rows(self, bucket: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """Hashes and values, of shape (rows, columns), of the rows of a bucket, in the order of the hashes."""
+        keys = self._read(bucket, "keys", np.uint64)
+        values = self._read(bucket, "rows", np.float32).reshape(-1, self._width)
+        order = np.argsort(keys, kind="stable")
+        return keys[order], values[order]
+
+    def bank(self) -> tuple[list[Any], NDArray[np.float32]]:
+        """Ids and values of the rows that are in the bank, in the order of the hashes."""
+        ids, chosen, last = dict(pair for own in self._records for pair in own["ids"]), [], self.buckets.last_in_bank
+        found = []
+        for bucket in range(int(self.buckets.of_rows(np.array([last], np.uint64))[0]) + 1):
+            keys, values = self.rows(bucket)
+            count = int(np.searchsorted(keys, np.uint64(last), side="right"))
+            chosen += keys[:count].tolist()
+            found.append(values[:count])
+        return [ids[key] for key in chosen], np.concatenate(found)
+
+    def forget(self, place: int, *kinds: str) -> None:
+        """Remove files of a bucket that are no longer needed."""
+        for kind in kinds:
+            for path in self._folder.glob(f"{place:04d}-*.{kind}"):
+                path.unlink()
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        """What the processes wrote of their rows."""
+        try:
+            return [unsealed(path.read_bytes()) for path in self._folder.glob("ids-*.json")]
+        except (OSError, ValueError) as error:
+            raise CheckpointDiffers(
+                f"{self._folder} is damaged ({error}); delete {self._folder.parent} to begin anew"
+            ) from None
+
+    def _read(self, place: int, kind: str, dtype: Any) -> NDArray[Any]:
+        """All parts of a bucket, one after another; refused where bits have changed, or where one is not there."""
+        known = {name: crc for own in self._records for name, crc in own["checksums"].items()}
+        parts = {path.name: np.fromfile(path, dtype) for path in sorted(self._folder.glob(f"{place:04d}-*.{kind}"))}
+        found = {name: zlib.crc32(part.data) for name, part in parts.items()}
+        wanted = {name: crc for name, crc in known.items() if name.startswith(f"{place:04d}-") and name.endswith(kind)}
+        if found != wanted:
+            wrong = next(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
+            raise CheckpointDiffers(f"{self._folder / wrong} is damaged; delete {self._folder.parent} to begin anew")
+        return np.concatenate([np.zeros(0, dtype), *parts.values()])
 
 
 @dataclass
@@ -41,8 +197,7 @@ class ColumnFacts:
     n_rows : rows that have a view
     counts : int64 array of shape (columns of all views,): cells that are not empty
     low, high : float32 arrays of that shape, measured from `offset`; NaN where all cells are empty
-    contents : of the shards, by name
-    offset : of the layout of the shards
+    offset : one per column, where some have one
     """
 
     n_rows: int
@@ -50,13 +205,12 @@ class ColumnFacts:
     low: NDArray[np.float32]
     high: NDArray[np.float32]
     contents: Contents = field(default_factory=dict)
-    offset: Offset = 0.0
+    offset: list[float] | None = None
 
     @classmethod
     def of(cls, values: NDArray[np.float32]) -> ColumnFacts:
         """Of rows of shape (rows, columns of all views)."""
-        none = np.full((1, values.shape[1]), np.nan, np.float32)
-        rows = values if len(values) else none
+        rows = values if len(values) else np.full((1, values.shape[1]), np.nan, np.float32)
         empty = np.isnan(values).sum(axis=0, dtype=np.int32)  # in 64 bits it takes twice as long
         counts = (len(values) - empty).astype(np.int64)
         return cls(len(values), counts, np.fmin.reduce(rows), np.fmax.reduce(rows))
@@ -64,34 +218,25 @@ class ColumnFacts:
     def __add__(self, other: ColumnFacts) -> ColumnFacts:
         """Of other rows as well."""
         low, high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
-        contents = self.contents | other.contents
+        contents = {**self.contents, **other.contents}
         return ColumnFacts(self.n_rows + other.n_rows, self.counts + other.counts, low, high, contents)
 
     def as_csv(self, layout: Layout) -> str:
         """A line per column."""
         names = [(view, c) for view, own in zip(layout.names, layout.columns, strict=True) for c in own]
-        low, high = (end + self.offset if np.any(self.offset) else end for end in (self.low, self.high))
+        low, high = (end if self.offset is None else end + np.array(self.offset) for end in (self.low, self.high))
         facts = zip(names, self.counts.tolist(), low, high, strict=True)
         return as_csv([("view", "column", "count", "lowest", "highest"), *((*name, *own) for name, *own in facts)])
 
     def saved(self) -> dict[str, Any]:
         """In a form that JSON can hold."""
-        offset = None if isinstance(self.offset, float) else self.offset.tolist()
-        bounds = {"low": self.low.tolist(), "high": self.high.tolist(), "offset": offset}
-        return {"n_rows": self.n_rows, "counts": self.counts.tolist(), **bounds, "contents": self.contents}
+        return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in vars(self).items()}
 
     @classmethod
     def from_saved(cls, saved: dict[str, Any]) -> ColumnFacts:
         """What `saved` gave."""
-        low, high = (np.array(saved[name], np.float32) for name in ("low", "high"))
-        contents = read_contents(saved.get("contents", {}))
-        offset = read_offset(saved.get("offset"))
-        return cls(saved["n_rows"], np.array(saved["counts"], np.int64), low, high, contents, offset)
-
-
-def read_offset(saved: list[float] | None) -> Offset:
-    """From JSON; older runs had none."""
-    return 0.0 if saved is None else np.array(saved, np.float64)
+        kinds = {"counts": np.int64, "low": np.float32, "high": np.float32}
+        return cls(**{**saved, **{name: np.array(saved[name], kind) for name, kind in kinds.items()}})
 
 
 def run_pass_zero(
@@ -102,8 +247,12 @@ def run_pass_zero(
     What an earlier pass finished is not done again; what it left unfinished is. Shards that changed since are refused:
     `trust` is that of `changed_shard`.
     """
-    done = folder / _DONE
-    known = processes.from_first(_known(done))
+    done = folder / "done.json"
+    try:
+        known = ColumnFacts.from_saved(unsealed(done.read_bytes()))
+    except (OSError, ValueError):  # there was none, or its file is damaged
+        known = None
+    known = processes.from_first(known)
     if known is not None:
         shards.measure_from(known.offset)
         changed = changed_shard(shards, known.contents, processes, trust)
@@ -112,10 +261,9 @@ def run_pass_zero(
         return known
     found, sample = _read(shards, folder, buckets, processes)
     offset = _offset(shards, sample)
-    if np.any(offset):  # few data sets have such columns, so it is not asked before all rows are read
+    if offset is not None:  # few data sets have such columns, so it is not asked before all rows are read
         shards.measure_from(offset)
-        found, _ = _read(shards, folder, buckets, processes)
-        found = replace(found, offset=offset)
+        found = replace(_read(shards, folder, buckets, processes)[0], offset=offset)
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
@@ -127,45 +275,34 @@ def run_pass_zero(
 
 def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
     """Facts of all rows, which are in `folder` afterwards, and a few rows as they are in the files."""
+    import pyarrow
+
     if processes.is_first and folder.exists():
         shutil.rmtree(folder)
     processes.wait()
+    sample: list[Any] = []
+    nothing = ColumnFacts.of(np.zeros((0, shards.layout.width), np.float32))
+    last = np.uint64(lowest(SAMPLED / len(shards)))
     with BucketWriter(folder, buckets, processes.rank) as writer:
-        facts, sample = processes.together(lambda: _own_rows(shards, writer, processes))
+
+        def look(shard: tuple[Path, str]) -> ColumnFacts:
+            path, name = shard
+            found, checksum = nothing, Checksum(path)
+            for rows in shards.read(path):
+                facts = ColumnFacts.of(rows.values)
+                _check_finite(shards, path, rows, facts)
+                writer.add(rows.ids, rows.keys, rows.values)
+                checksum.add(rows)
+                chosen = rows.places[rows.keys <= last]
+                if len(chosen):
+                    sample.append(rows.batch.take(pyarrow.array(chosen)))
+                found = found + facts
+            return replace(found, contents={name: checksum.content})
+
+        own = processes.own(shards.named)
+        facts = processes.together(lambda: reduce(add, [nothing, *side_by_side(look, own)]))
         writer.finish()
-    return reduce(add, processes.gather(facts)), [batch for own in processes.gather(sample) for batch in own]
-
-
-def _known(done: Path) -> ColumnFacts | None:
-    """What an earlier pass found; None where there was none, or its file is damaged."""
-    try:
-        return ColumnFacts.from_saved(unsealed(done.read_bytes()))
-    except (OSError, ValueError):
-        return None
-
-
-def _own_rows(shards: Shards, writer: BucketWriter, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
-    """Facts of the rows of a process, and a few rows as they are in the files."""
-    import pyarrow
-
-    nothing = ColumnFacts.of(np.zeros((0, sum(shards.layout.widths)), np.float32))
-    last, sample = np.uint64(lowest(SAMPLED / len(shards))), []
-
-    def look(pair: tuple[Path, str]) -> ColumnFacts:
-        path, name = pair
-        found, checksum = nothing, Checksum(path)
-        for rows in shards.read(path):
-            facts = ColumnFacts.of(rows.values)
-            _check_finite(shards, path, rows, facts)
-            writer.add(rows.ids, rows.keys, rows.values)
-            checksum.add(rows)
-            chosen = rows.places[rows.keys <= last]
-            sample.extend([rows.batch.take(pyarrow.array(chosen))] if len(chosen) else [])
-            found = found + facts
-        return replace(found, contents={name: checksum.content()})
-
-    pairs = list(zip(shards.paths, shards.names, strict=True))
-    return reduce(add, [nothing, *side_by_side(look, processes.own(pairs))]), sample
+    return reduce(add, processes.gather(facts)), [batch for part in processes.gather(sample) for batch in part]
 
 
 def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) -> None:
@@ -179,68 +316,45 @@ def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) ->
         )
 
 
-def _offset(shards: Shards, sample: Sequence[Any]) -> Offset:
+def _offset(shards: Shards, sample: Sequence[Any]) -> list[float] | None:
     """What columns are measured from that would lose digits which tell rows apart as float32.
 
     A few rows are looked at. Columns that lose them in any way are refused.
     """
-    offset = np.zeros(sum(shards.layout.widths))
+    offset = [0.0] * shards.layout.width
     for first, cells in shards.exact(sample) if sample else ():
         lossy = lossy_columns(cells, np.ones(len(cells), dtype=bool))
         for column, near, kept in zip(lossy.columns.tolist(), lossy.near.tolist(), lossy.kept.tolist(), strict=True):
             if not kept:
                 raise DataError(f"{shards.where(shards.paths[0], first + column)}: {lost_in_words(near)}")
             offset[first + column] = near
-    return offset if offset.any() else 0.0
+    return offset if any(offset) else None
 
 
 def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> None:
-    """Refuse an id that two rows have, whether they are trained on or not."""
+    """Refuse an id that two rows have, whether they are trained on or not.
+
+    The ids of hashes that are there twice are looked up: two of 10^9 may have the same one by chance.
+    """
     twice: list[int] = []
-    jobs = [(reader.keys, bucket) for bucket in range(reader.buckets.number)]
-    jobs += [(reader.other_keys, part) for part in range(reader.buckets.parts)]
-    for read, place in processes.own(jobs):
-        keys = read(place)
+    jobs = [(bucket, "keys") for bucket in range(reader.buckets.number)]
+    jobs += [(part, "others") for part in range(reader.buckets.parts)]
+    for place, kind in processes.own(jobs):
+        keys = reader.keys(place, kind)
         twice += keys[1:][keys[1:] == keys[:-1]].tolist()[:_MOST_TWICE]
-    found = sorted(key for own in processes.gather(twice) for key in own)
-    if found:
-        _refuse_twice(shards, found[:_MOST_TWICE])
-
-
-def _refuse_twice(shards: Shards, suspects: Sequence[int]) -> None:
-    """Look up the ids of these hashes: two of 10^9 may have the same one by chance, which does no harm."""
+        if kind == "others":
+            reader.forget(place, kind)
+    suspects = np.array(sorted(key for own in processes.gather(twice) for key in own)[:_MOST_TWICE], np.uint64)
     places: dict[tuple[int, Any], list[str]] = {}
-    for path in shards.paths:
+    for path in shards.paths if len(suspects) else ():
         for ids, keys in shards.read_ids(path):
-            for row in np.flatnonzero(np.isin(keys, np.array(suspects, np.uint64))).tolist():
+            for row in np.flatnonzero(np.isin(keys, suspects)).tolist():
                 places.setdefault((int(keys[row]), ids[row].as_py()), []).append(path.name)
-    twice = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
-    if twice:
-        _, name, files = min(twice, key=itemgetter(0))
+    found = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
+    if found:
+        _, name, files = min(found, key=itemgetter(0))
         where = " and ".join(dict.fromkeys(files))
         raise DataError(f"id {name!r} appears {len(files)} times, in {where}; keep one row per sample")
-
-
-class Content(NamedTuple):
-    """The rows of one shard.
-
-    Attributes
-    ----------
-    digest : of ids and values, in their order
-    changed : when the file was last written to, in nanoseconds; used only with --trust-unchanged
-    """
-
-    digest: str
-    changed: int
-
-
-Contents = dict[str, Content]
-"""Of all shards, by what they are called."""
-
-
-def read_contents(saved: Mapping[str, Sequence[Any]]) -> Contents:
-    """From JSON."""
-    return {name: Content(*own) for name, own in saved.items()}
 
 
 class Checksum:
@@ -250,14 +364,28 @@ class Checksum:
         self._changed = path.stat().st_mtime_ns  # if the file changes from now on, that is later
         self._keys, self._rows = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
+    @classmethod
+    def of(cls, shards: Shards, path: Path) -> Checksum:
+        """Of a shard that is read for nothing else."""
+        found = cls(path)
+        for rows in shards.read(path):
+            found.add(rows)
+        return found
+
     def add(self, rows: Rows) -> None:
         """The next rows."""
         self._keys.update(np.ascontiguousarray(rows.keys).data)
         self._rows.update(_row_sums(rows.values).data)
 
-    def content(self) -> Content:
-        """Of all rows so far."""
-        return Content(self._keys.hexdigest() + self._rows.hexdigest(), self._changed)
+    @property
+    def digest(self) -> str:
+        """Of ids and values so far, in their order."""
+        return self._keys.hexdigest() + self._rows.hexdigest()
+
+    @property
+    def content(self) -> list[Any]:
+        """As of `Contents`."""
+        return [self.digest, self._changed]
 
 
 def _row_sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:
@@ -277,29 +405,19 @@ def _row_sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:
 def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: bool) -> str | None:
     """In words, a shard whose rows are not the known ones; None where all are. Each process looks at its own.
 
-    Parameters
-    ----------
-    trust : whether a file of the same size, footer and time counts as the same, without a look at its rows
+    With `trust` a file of the same size, footer and time counts as the same, without a look at its rows.
     """
 
-    def differs(pair: tuple[Path, str]) -> bool:
-        path, name = pair
-        before = known.get(name)
-        if before is None or (trust and path.stat().st_mtime_ns == before.changed):
-            return before is None
-        return content_of(shards, path).digest != before.digest
+    def differs(shard: tuple[Path, str]) -> bool:
+        path, name = shard
+        if name not in known:
+            return True
+        digest, changed = known[name]
+        return not (trust and path.stat().st_mtime_ns == changed) and Checksum.of(shards, path).digest != digest
 
-    own = processes.own(list(zip(shards.paths, shards.names, strict=True)))
+    own = processes.own(shards.named)
     found = processes.together(lambda: list(side_by_side(differs, own)))
     changed = [path for (path, _), is_other in zip(own, found, strict=True) if is_other]
-    paths = [path for own_paths in processes.gather(changed) for path in own_paths]
+    paths = [path for others in processes.gather(changed) for path in others]
     cure = "bring the old file back, give another --out, or --force to begin anew"
     return f"{paths[0]} has changed since; {cure}" if paths else None
-
-
-def content_of(shards: Shards, path: Path) -> Content:
-    """Of a shard that is read for nothing else."""
-    found = Checksum(path)
-    for rows in shards.read(path):
-        found.add(rows)
-    return found.content()

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from viewfuse.errors import ViewfuseError
 from viewfuse.utils.jobs import chosen_device
@@ -24,13 +23,7 @@ _PATIENCE = timedelta(days=1)
 
 
 class Processes(NamedTuple):
-    """One of the processes that work together.
-
-    Attributes
-    ----------
-    rank : its number
-    size : how many there are
-    """
+    """One of the processes that work together: its number, how many there are, and where it computes."""
 
     rank: int
     size: int
@@ -50,14 +43,6 @@ class Processes(NamedTuple):
         if self.size > 1:
             torch.distributed.all_reduce(numbers)
         return numbers
-
-    def sum_gradients(self, weights: Sequence[Parameter]) -> None:
-        """Add up the gradients of all processes, in one message."""
-        if self.size > 1:
-            gradients = [one.grad for one in weights if one.grad is not None]
-            flat = self.sum_(torch.cat([one.flatten() for one in gradients]))
-            for gradient, part in zip(gradients, torch.split(flat, [one.numel() for one in gradients]), strict=True):
-                gradient.copy_(part.view_as(gradient))
 
     def gather(self, value: T) -> list[T]:
         """What each process has, in the order of their numbers."""
@@ -90,54 +75,36 @@ class Processes(NamedTuple):
         self.gather(None)
 
 
-@contextmanager
-def joined(device: str = "auto") -> Iterator[Processes]:
-    """The process that calls, among those that torchrun or Ray Train started; alone otherwise."""
-    place, size = _device(device), int(os.environ.get("WORLD_SIZE", "1"))
-    known = torch.distributed.is_available() and torch.distributed.is_initialized()  # by Ray Train
-    if size == 1 and not known:
-        yield Processes(0, 1, place)
-        return
-    if not known:
-        _meet(place)
-    try:
-        yield Processes(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
-    finally:
-        if not known:
-            torch.distributed.destroy_process_group()
-
-
-def _meet(device: torch.device) -> None:
-    """Find the other processes.
-
-    After a restart the store of torchrun still holds the addresses of those that are gone: every attempt has a part of
-    the store of its own.
-    """
-    store, rank, size = next(torch.distributed.rendezvous("env://", timeout=_PATIENCE))  # type: ignore[attr-defined]
-    own = torch.distributed.PrefixStore(f"viewfuse-{_attempt()}", store)  # type: ignore[attr-defined]
-    torch.distributed.init_process_group(_backend(device), store=own, rank=rank, world_size=size, timeout=_PATIENCE)
-
-
-def was_restarted() -> bool:
-    """Whether torchrun started the processes again after one was lost."""
-    return _attempt() != "0"
-
-
-def _attempt() -> str:
+def attempt() -> str:
+    """How often torchrun started the processes again after one was lost."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-def _device(name: str) -> torch.device:
-    """The device of that name; of several GPUs each process of a machine takes its own."""
+@contextmanager
+def joined(name: str = "auto") -> Iterator[Processes]:
+    """The process that calls, among those that torchrun or Ray Train started; alone otherwise.
+
+    Of several GPUs each process of a machine takes its own. After a restart the store of torchrun still holds the
+    addresses of those that are gone: every attempt has a part of the store of its own.
+    """
     device = chosen_device(name)
     if device.type == "cuda":
         if name in ("auto", "cuda"):
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    return device
-
-
-def _backend(device: torch.device) -> str:
-    """NCCL where every process has a GPU of its own."""
-    shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
-    return "gloo" if device.type == "cpu" or shared else "cpu:gloo,cuda:nccl"
+    group: Any = torch.distributed
+    known = group.is_available() and group.is_initialized()  # by Ray Train
+    if not known and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Processes(0, 1, device)
+        return
+    if not known:
+        store, rank, size = next(group.rendezvous("env://", timeout=_PATIENCE))
+        own = group.PrefixStore(f"viewfuse-{attempt()}", store)
+        shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
+        backend = "gloo" if device.type == "cpu" or shared else "cpu:gloo,cuda:nccl"  # for GPUs of their own
+        group.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+    try:
+        yield Processes(group.get_rank(), group.get_world_size(), device)
+    finally:
+        if not known:
+            group.destroy_process_group()

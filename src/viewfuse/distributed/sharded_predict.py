@@ -13,11 +13,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from viewfuse.fitted.manifest import MANIFEST, read_manifest
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import ROWS_AT_A_TIME, FileSource, split_by_prefix
+from viewfuse.io.source import ROWS_AT_A_TIME, split_by_prefix
 from viewfuse.io.writers import OUTLIER, Judged, as_json, write_predictions
 from viewfuse.methods import load
 from viewfuse.methods.trusting import ALPHA
@@ -39,11 +39,10 @@ from viewfuse.utils.console import is_live, tell
 from viewfuse.utils.jobs import run_jobs, worker_count
 from viewfuse.utils.version import __version__
 
-_SECONDS_BETWEEN = 30.0
-"""Between two lines about files, where there is no bar."""
-
 DONE = "done"
 """The folder of records; a folder that has one was written here."""
+_SECONDS_BETWEEN = 30.0
+"""Between two lines about files, where there is no bar."""
 _COUNTED = ("samples", "uncertain", "outliers", "out_of_range")
 Found = dict[str, Any]
 """Counts of what was found in samples, in a form that JSON can hold."""
@@ -69,16 +68,6 @@ class ShardTask:
     view: str | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
 
-    def facts(self) -> dict[str, Any]:
-        """All on which labels depend besides the samples."""
-        reading = {name: value for name, value in self.reading.items() if name != "trusted"}
-        known = {"model": self.mark, "alpha": self.alpha, "view": self.view, "reading": reading}
-        return {**known, "version": __version__}
-
-    def open(self, file: Path) -> FileSource:
-        """The samples of one shard."""
-        return open_source(file if self.view is None else {self.view: file}, Reading(**self.reading))
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -90,26 +79,23 @@ class Shard:
     labels: Path
     record: Path
 
+    def recorded(self) -> dict[str, Any]:
+        """What was written after the labels; nothing where they are not there, or their record is damaged."""
+        try:
+            return unsealed(self.record.read_bytes())
+        except (OSError, ValueError):
+            return {}
+
     def known(self, asked: ShardTask, trust: bool = False) -> Found | None:
         """What was found when the labels were written; None where they have to be written.
 
         With `trust` a file that was not written to since is taken for the same, else its content is compared.
         """
-        try:
-            record = unsealed(self.record.read_bytes())
-            if record["of"] != self.facts(asked):
-                return None
-            is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
-            return record["found"] if is_same else None
-        except (OSError, ValueError, KeyError, TypeError):
+        record = self.recorded()
+        if not record or not self.labels.exists() or record["of"] != self.facts(asked):
             return None
-
-    def model(self) -> str | None:
-        """The mark of the model whose labels are recorded; None without a record."""
-        try:
-            return str(unsealed(self.record.read_bytes())["of"]["model"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
+        return record["found"] if is_same else None
 
     def content(self) -> str:
         """A checksum of all bytes of the file."""
@@ -118,8 +104,12 @@ class Shard:
 
     def facts(self, asked: ShardTask) -> dict[str, Any]:
         """What tells these labels from those of a longer file, of another model or other options, or from a part."""
-        own = {"file": self.file.name, "bytes": self.n_bytes}
-        return json.loads(as_json({**own, **asked.facts(), "bytes_of_labels": self.labels.stat().st_size}))
+        facts = {
+            "file": self.file.name, "bytes": self.n_bytes, "model": asked.mark, "alpha": asked.alpha,
+            "view": asked.view, "reading": {name: one for name, one in asked.reading.items() if name != "trusted"},
+            "version": __version__, "bytes_of_labels": self.labels.stat().st_size,
+        }  # fmt: skip
+        return dict(json.loads(as_json(facts)))
 
 
 def predict_shards(
@@ -155,14 +145,17 @@ def predict_shards(
     """
     wanted = ShardTask(model.absolute(), model_mark(model), **asked)
     shards = shards_of(files, out)
+    known: dict[Shard, Found] = {}
     with exclusive(out, patience=0):
-        if not again and any(shard.model() not in (None, wanted.mark) for shard in shards):
-            raise CannotWrite(f"{out} has labels of another model; give another folder, or --force to write all anew")
-        asked_before = [] if again else [(shard, shard.known(wanted, trust_unchanged)) for shard in shards]
-        known = {shard: found for shard, found in asked_before if found is not None}
-        todo = [shard for shard in shards if shard not in known]
+        if not again:
+            marks = {shard.recorded()["of"]["model"] for shard in shards if shard.recorded()}
+            if marks - {wanted.mark}:
+                other = f"{out} has labels of another model; give another folder, or --force to write all anew"
+                raise CannotWrite(other)
+            before = [(shard, shard.known(wanted, trust_unchanged)) for shard in shards]
+            known = {shard: found for shard, found in before if found is not None}
         began = time.monotonic()
-        done = _predicted(wanted, todo, n_jobs, verbose)
+        done = _predicted(wanted, [shard for shard in shards if shard not in known], n_jobs, verbose)
     speed = sum(one["samples"] for one in done) / max(time.monotonic() - began, 1e-9)
     found = [*known.values(), *done]
     facts = {"shards": len(shards), "skipped": len(known), **{n: sum(one[n] for one in found) for n in _COUNTED}}
@@ -183,15 +176,14 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
     named: dict[str, Path] = {}
     shards = []
     for file in files:
+        labels, record = out / f"{file.stem}.csv", out / DONE / f"{file.stem}.json"
         other = named.setdefault(file.stem.lower(), file)  # some systems take a and A for one name
         if other is not file:
-            where = f"{out / file.stem}.csv"
-            raise DataError(f"{other} and {file} would both be predicted into {where}; rename one, or use two folders")
+            raise DataError(f"{other} and {file} would both be predicted into {labels}; rename one, or use two folders")
         if Path(os.path.realpath(out)) in Path(os.path.realpath(file)).parents:
             raise CannotWrite(f"{out} holds {file}, which is read; give another folder for the labels")
         with guarded(file):
             facts = file.stat()
-        labels, record = out / f"{file.stem}.csv", out / DONE / f"{file.stem}.json"
         shards.append(Shard(file.absolute(), facts.st_size, facts.st_mtime_ns, labels.absolute(), record.absolute()))
     return shards
 
@@ -200,7 +192,8 @@ def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance 
     """Write the labels of one shard, and then that they are there."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
     content = shard.content()  # before it is read: a file that changes meanwhile is done again
-    source = split_by_prefix(asked.open(shard.file), fitted.view_names_)
+    given = shard.file if asked.view is None else {asked.view: shard.file}
+    source = split_by_prefix(open_source(given, Reading(**asked.reading)), fitted.view_names_)
 
     def parts() -> Iterator[Views]:
         for views in source.chunks(ROWS_AT_A_TIME):
@@ -214,6 +207,7 @@ def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance 
     return found
 
 
+@lru_cache(maxsize=1)  # a process keeps the model for its next shard
 def _loaded(model: Path, mark: str, device: str) -> Any:
     """The model, if it is still the same."""
     fitted = load(model, device=device)
@@ -222,15 +216,11 @@ def _loaded(model: Path, mark: str, device: str) -> Any:
     return fitted
 
 
-_loaded_once = lru_cache(maxsize=1)(_loaded)
-"""A process keeps the model for its next shard."""
-
-
-def _one_shard(asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None) -> Found | DataError:
+def _one_shard(asked: ShardTask, shard: Shard, *advance: Advance) -> Found | DataError:
     """Predict a shard; what is wrong with one file does not stop the others, but a full disk does."""
     try:
         with guarded(shard.file):
-            return predict_shard(_loaded_once(asked.model, asked.mark, asked.device), asked, shard, advance)
+            return predict_shard(_loaded(asked.model, asked.mark, asked.device), asked, shard, *advance)
     except DataError as error:
         return error
 
@@ -239,21 +229,22 @@ def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verb
     """What was found in shards; an error at the end where some have no labels."""
     outcomes: list[Found | DataError] = []
     alone = worker_count(n_jobs) == 1 or len(todo) == 1
+    progress = ShardProgress([shard.n_bytes for shard in todo], shown=verbose)
+
+    def finish(place: int, outcome: Found | DataError) -> None:
+        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+        progress.advance(*((0, 0) if alone else (rows, todo[place].n_bytes)), files=1)
+        outcomes.append(outcome)
+
+    jobs = [(asked, shard, progress.advance) if alone else (asked, shard) for shard in todo]
     try:
-        with ShardProgress([shard.n_bytes for shard in todo], shown=verbose) as progress:
-
-            def finish(place: int, outcome: Found | DataError) -> None:
-                rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
-                progress.advance(*((0, 0) if alone else (rows, todo[place].n_bytes)), files=1)
-                outcomes.append(outcome)
-
-            jobs = [(asked, shard, progress.advance) if alone else (asked, shard) for shard in todo]
+        with closing(progress):
             run_jobs(_one_shard, jobs, n_jobs, threads=None, done=finish)
     except KeyboardInterrupt:
         so_far = f"{sum(not isinstance(one, DataError) for one in outcomes)} of {len(todo)} files were done"
         raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
     finally:
-        _loaded_once.cache_clear()
+        _loaded.cache_clear()
     failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
         count = f"{len(failed)} of {len(todo)} files {'has' if len(failed) == 1 else 'have'} no labels, the others have"
@@ -299,14 +290,7 @@ class Placed:
 
 
 def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) -> Placed:
-    """Write the labels of samples to the CSV file `out`, as a whole or not at all.
-
-    Parameters
-    ----------
-    fitted : a fitted estimator
-    parts : samples, a few at a time
-    alpha : see `Trusting.uncertain`
-    """
+    """Write the labels of samples, which come a few at a time, to the CSV file `out`, as a whole or not at all."""
     placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
 
     def place(views: Views) -> tuple[Views, Judged]:
@@ -319,49 +303,31 @@ def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) 
 
 
 class ShardProgress:
-    """Shows files, rows per second and the time left; used as a context manager.
+    """Shows files of so many bytes, rows per second and the time left, which bytes say: rows are not known before."""
 
-    How many rows files have is not known before they are opened, so the time left follows from their bytes.
-
-    Parameters
-    ----------
-    sizes : bytes of every file that is to be done
-    shown : whether anything is shown at all
-    """
-
-    def __init__(self, sizes: Sequence[int], *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        has_bar = shown and is_live()
+    def __init__(self, sizes: Sequence[int], *, shown: bool) -> None:
         form = "predicting {percentage:3.0f}%|{bar}| {desc}"
-        self._bar = tqdm(total=sum(sizes), disable=not has_bar, leave=False, delay=1e-9, bar_format=form)
-        self._has_lines = shown and not has_bar
-        self._files, self._all_files, self._all_bytes = 0, len(sizes), sum(sizes)
-        self._rows = self._bytes = 0
-        self._clock, self._began = clock, clock()
-        self._shown_at = self._began
+        hidden = not (shown and is_live())
+        self._bar = tqdm(total=sum(sizes), disable=hidden, leave=False, delay=1e-9, bar_format=form)
+        self._has_lines = shown and hidden
+        self._n_files, self._n_bytes = len(sizes), sum(sizes)
+        self._files = self._rows = self._bytes = 0
+        self._began = self._shown_at = time.monotonic()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Remove the bar."""
         self._bar.close()
 
     def advance(self, rows: int, n_bytes: int, files: int = 0) -> None:
         """So many more are done."""
         self._rows, self._bytes, self._files = self._rows + rows, self._bytes + n_bytes, self._files + files
-        self._bar.set_description_str(str(self), refresh=False)
+        now = time.monotonic()
+        seconds = max(now - self._began, 1e-9)
+        left = tqdm.format_interval(round(seconds * (self._n_bytes - self._bytes) / max(self._bytes, 1)))
+        done = f"{self._files} of {self._n_files} files, {self._rows:,} rows"
+        line = f"{done}, {self._rows / seconds:,.0f} rows/s, {left} left"
+        self._bar.set_description_str(line, refresh=False)
         self._bar.update(n_bytes)
-        if self._has_lines and self._clock() - self._shown_at >= _SECONDS_BETWEEN:
-            self._shown_at = self._clock()
-            tell(self)
-
-    def __str__(self) -> str:
-        seconds = max(self._clock() - self._began, 1e-9)
-        left = seconds * (self._all_bytes - self._bytes) / max(self._bytes, 1)
-        files = f"{self._files} of {self._all_files} files, {self._rows:,} rows"
-        return f"{files}, {self._rows / seconds:,.0f} rows/s, {_spelled(left)} left"
-
-
-def _spelled(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        if self._has_lines and now - self._shown_at >= _SECONDS_BETWEEN:
+            self._shown_at = now
+            tell(line)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
-from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.errors import DataError
 from viewfuse.io.readers.parquet import (
     check_lengths,
@@ -86,15 +85,20 @@ class Layout:
         return tuple(self.sources)
 
     @property
-    def widths(self) -> list[int]:
-        """Columns per view."""
-        return [len(one) for one in self.columns]
+    def used(self) -> list[str]:
+        """The columns of the file that are read: ids first."""
+        return [self.id_column, *(name for own in self.sources.values() for name in own)]
+
+    @property
+    def width(self) -> int:
+        """Columns of all views."""
+        return sum(map(len, self.columns))
 
     @property
     def slices(self) -> list[slice]:
         """Where each view is among the columns of all."""
-        ends = list(accumulate(self.widths))
-        return [slice(end - width, end) for end, width in zip(ends, self.widths, strict=True)]
+        ends = accumulate(map(len, self.columns))
+        return [slice(end - len(own), end) for own, end in zip(self.columns, ends, strict=True)]
 
     def views(self, values: NDArray[np.float32], ids: Any = None) -> Views:
         """Rows, of shape (rows, columns of all views), as Views."""
@@ -106,6 +110,12 @@ class Layout:
         """What some columns are measured from."""
         own = 0.0 if isinstance(self.offset, float) else self.offset[place]
         return own if np.any(own) else 0.0
+
+    def measured(self, numbers: Any, place: slice) -> NDArray[Any]:
+        """Numbers of some columns that stand in turn, of shape (rows, columns), less what they are measured from."""
+        offset = self.offset_of(place)
+        table = floats(numbers, np.float64 if np.any(offset) else np.float32).reshape(-1, place.stop - place.start)
+        return table - offset if np.any(offset) else table
 
 
 class Shards:
@@ -121,24 +131,33 @@ class Shards:
     def __init__(
         self, paths: str | PathLike[str] | Sequence[Any], id_column: str | None = None, blocks: Blocks | None = None
     ) -> None:
-        self.paths = found_shards(paths)
+        given = [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
+        self.folders = [path for path in given if path.is_dir()]
+        self.paths = sorted({file.absolute() for path in given for file in _meant(path)})
+        if not self.paths:
+            raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
         for path, file in zip(self.paths, files, strict=True):
             check_repeated(path, file.schema_arrow.names)
         schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
-        if not sum(self.counts):
+        if not len(self):
             raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")
-        _check_alike(self.paths, schemas)
+        for path, kinds in zip(self.paths, schemas, strict=True):
+            for name in {**schemas[0], **kinds}:
+                one, other = (schema.get(name) or "not there" for schema in (schemas[0], kinds))
+                if one != other:
+                    fault = f"{path}: column {name!r} is {other}, but {one} in {self.paths[0].name}"
+                    raise DataError(f"{fault}; give all shards the same columns")
         chosen, sources = _plan(self.paths[0], schemas[0], id_column, blocks)
-        self.layout = Layout(chosen, sources, tuple(self._columns(own, schemas[0]) for own in sources.values()))
+        columns = tuple(self._columns(own, schemas[0][own[0]]) for own in sources.values())
+        self.layout = Layout(chosen, sources, columns)
+        used = set(self.layout.used)
+        self.ignored = [name for name in schemas[0] if name not in used]
 
-    @property
-    def ignored(self) -> list[str]:
-        """Columns that are neither the ids nor of a view."""
-        used = {self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)}
-        return [name for name in self._open(self.paths[0]).schema_arrow.names if name not in used]
+    def __len__(self) -> int:
+        return sum(self.counts)
 
     def _open(self, path: Path) -> Any:
         try:
@@ -155,79 +174,78 @@ class Shards:
             reason = str(error).splitlines()[0]
             raise DataError(f"{path} is damaged, its rows cannot be read ({reason}); use another copy") from None
 
-    def _columns(self, sources: list[str], kinds: Mapping[str, Any]) -> Sequence[str] | range:
-        kind = kinds[sources[0]]
+    def _columns(self, sources: list[str], kind: Any) -> Sequence[str] | range:
+        """Names of the columns of a view; numbers for lists, whose length the first one that is not empty says."""
         if not is_list(kind):
             return sources
-        return range(kind.list_size if "fixed_size" in str(kind) else self._list_width(sources[0]))
-
-    def _list_width(self, column: str) -> int:
-        """How long the lists of a column are: the first that is not empty says it."""
+        if "fixed_size" in str(kind):
+            return range(kind.list_size)
         for path in self.paths:
-            for batch in self._batches(path, _ROWS, [column]):
-                lengths = list_lengths(batch.column(0))
-                if lengths.max(initial=0):
-                    return int(lengths.max())
-        raise DataError(f"{self.paths[0]}, column {column!r}: every list is empty, so nothing can be learned; drop it")
+            for batch in self._batches(path, _ROWS, sources):
+                longest = int(list_lengths(batch.column(0)).max(initial=0))
+                if longest:
+                    return range(longest)
+        raise DataError(
+            f"{self.paths[0]}, column {sources[0]!r}: every list is empty, so nothing can be learned; drop it"
+        )
 
-    def measure_from(self, offset: Offset) -> None:
-        """Let rows that are read from now on be measured from an offset."""
-        self.layout = replace(self.layout, offset=offset)
-
-    def __len__(self) -> int:
-        return sum(self.counts)
+    def measure_from(self, offset: Sequence[float] | None) -> None:
+        """Measure rows that are read from now on from an offset per column; None changes nothing."""
+        if offset is not None:
+            self.layout = replace(self.layout, offset=np.array(offset, np.float64))
 
     @property
-    def names(self) -> list[str]:
-        """What each shard is called: its path within the data set, as the name of one file."""
+    def named(self) -> list[tuple[Path, str]]:
+        """Each shard, and what it is called: its path within the data set, as the name of one file."""
         folder = os.path.commonpath([path.parent for path in self.paths])
         names = [str(path.relative_to(folder)).replace(os.sep, "-") for path in self.paths]
-        if len(set(names)) < len(names):
-            twice = next(name for name, count in Counter(names).items() if count > 1)
-            raise DataError(f"two shards are called {twice}; give each a name of its own")
-        return names
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise DataError(f"two shards are called {name}; give each a name of its own")
+        return list(zip(self.paths, names, strict=True))
 
     def digest(self) -> str:
         """A checksum of sizes, and of what the files say at their ends: another one means other data, the same nothing.
 
         What tells the same data is `viewfuse.distributed.pass_zero`.
         """
-        found = hashlib.blake2b(digest_size=16)
-        for own in sorted(_footer(path) + path.stat().st_size.to_bytes(8) for path in self.paths):
-            found.update(own)
-        return found.hexdigest()
+        ends = []
+        for path in self.paths:
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(size - _FOOTER)
+                length = int.from_bytes(file.read(4), "little")
+                file.seek(max(0, size - _FOOTER - length))
+                ends.append(file.read() + size.to_bytes(8))
+        return hashlib.blake2b(b"".join(sorted(ends)), digest_size=16).hexdigest()
 
     def read(self, path: Path) -> Iterator[Rows]:
         """The rows of one shard in order, a few at a time; those without any view are left out."""
-        first = 0
-        columns = [self.layout.id_column, *(name for own in self.layout.sources.values() for name in own)]
-        for batch in self._batches(path, _ROWS, columns):
-            yield self._rows(path, batch, first)
+        first, layout = 0, self.layout
+        for batch in self._batches(path, _ROWS, layout.used):
+            values = np.full((len(batch), layout.width), np.nan, np.float32)
+            for sources, place in zip(layout.sources.values(), layout.slices, strict=True):
+                cells = batch.column(sources[0])
+                if is_list(cells.type):
+                    lengths = list_lengths(cells)
+                    check_lengths(f"{path}, column {sources[0]!r}", lengths, place.stop - place.start, first)
+                    values[lengths > 0, place] = layout.measured(cells.flatten(), place)
+                else:
+                    for column, name in enumerate(sources, place.start):
+                        own = slice(column, column + 1)
+                        values[:, own] = layout.measured(batch.column(name), own)
+            there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
+            there[~there] = ~np.isnan(values[~there]).all(axis=1)
+            ids, places = batch.column(layout.id_column), np.flatnonzero(there)
+            if not there.all():
+                ids, values = ids.take(places), values[there]
+            yield Rows(ids, hashed_ids(ids, path), values, batch, places)
             first += len(batch)
 
     def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
         """The ids of one shard, and their hashes, a few at a time."""
         for batch in self._batches(path, 8 * _ROWS, [self.layout.id_column]):
             yield batch.column(0), hashed_ids(batch.column(0), path)
-
-    def _rows(self, path: Path, batch: Any, first: int) -> Rows:
-        values = np.full((len(batch), sum(self.layout.widths)), np.nan, np.float32)
-        for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
-            if is_list(batch.schema.field(sources[0]).type):
-                where = f"{path}, column {sources[0]!r}"
-                _fill_lists(values[:, place], batch.column(sources[0]), self.layout.offset_of(place), where, first)
-            else:
-                for name, column in zip(sources, range(place.start, place.stop), strict=True):
-                    offset = self.layout.offset_of(slice(column, column + 1))
-                    values[:, column] = _floats(batch.column(name), offset)[:, 0]
-        ids = batch.column(self.layout.id_column)
-        there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
-        there[~there] = ~np.isnan(values[~there]).all(axis=1)
-        places = np.flatnonzero(there)
-        if there.all():
-            return Rows(ids, hashed_ids(ids, path), values, batch, places)
-        kept = ids.take(places)
-        return Rows(kept, hashed_ids(kept, path), values[there], batch, places)
 
     def exact(self, batches: Sequence[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
         """Per view or column its cells in rows of pyarrow as the files have them, and its place among all columns."""
@@ -252,83 +270,45 @@ class Shards:
         return f"{path}, view {self.layout.names[v]!r}, column {name!r}"
 
 
-def given_paths(paths: Any) -> list[Path]:
-    """One path, or several, as a list."""
-    return [Path(one) for one in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
-
-
-def found_shards(paths: Any) -> list[Path]:
-    """The files that are meant, in the order of their names."""
-    files: list[Path] = []
-    for one in given_paths(paths):
-        files += _inside(one) if one.is_dir() else [one] if one.exists() else _matching(one)
-    if not files:
-        raise DataError("no file was given; give a folder of Parquet files, a pattern, or the files")
-    return sorted({path.absolute() for path in files})
-
-
-def _inside(folder: Path) -> list[Path]:
-    """The shards in a folder and below, but for hidden ones."""
-    parts = {path: path.relative_to(folder).parts for path in folder.rglob("*.parquet")}
-    found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
+def _meant(path: Path) -> list[Path]:
+    """The files that a path or a pattern means; of a folder all shards in it and below, but for hidden ones."""
+    if path.is_dir():
+        parts = {file: file.relative_to(path).parts for file in path.rglob("*.parquet")}
+        found = [file for file, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
+        fault = "is a folder without .parquet files; give the folder that has them"
+    elif path.exists():
+        return [path]
+    else:
+        found = [Path(name) for name in glob(str(path))]
+        fault = "means no file; check the pattern" if has_magic(str(path)) else "does not exist; check the path"
     if not found:
-        raise DataError(f"{folder} is a folder without .parquet files; give the folder that has them")
+        raise DataError(f"{path} {fault}")
     return found
-
-
-def _matching(pattern: Path) -> list[Path]:
-    """The files that a pattern means."""
-    found = [Path(name) for name in glob(str(pattern))]
-    if not found:
-        wrong = "means no file; check the pattern" if has_magic(str(pattern)) else "does not exist; check the path"
-        raise DataError(f"{pattern} {wrong}")
-    return found
-
-
-def _check_alike(paths: Sequence[Path], schemas: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse shards with other columns than the first."""
-    for path, kinds in zip(paths, schemas, strict=True):
-        for name in {**schemas[0], **kinds}:
-            one, other = schemas[0].get(name), kinds.get(name)
-            if one != other:
-                raise DataError(
-                    f"{path}: column {name!r} is {other or 'not there'}, but {one or 'not there'} in {paths[0].name}; "
-                    "give all shards the same columns"
-                )
 
 
 def _plan(
     path: Path, kinds: Mapping[str, Any], id_column: str | None, blocks: Blocks | None
-) -> tuple[str, dict[str, list[str]]]:
+) -> tuple[str, Mapping[str, list[str]]]:
     """The column of ids, and per view its columns."""
-    names = list(kinds)
-    chosen = id_column or names[0]
+    chosen = id_column or next(iter(kinds))
     is_id = chosen in kinds and (is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
     if not is_id:
         held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
         fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
         raise DataError(fault, Setting("id_column"))
-    others = [name for name in names if name != chosen]
-    lists = [name for name in others if is_list(kinds[name])]
+    others = [name for name in kinds if name != chosen]
+    sources: dict[str, list[str]] = {name: [name] for name in others if is_list(kinds[name])}
     if blocks:
-        sources = pick_columns(path, others, blocks)
-    elif lists:
-        sources = {name: [name] for name in lists}
-    elif others and all(name.partition(".")[2] for name in others):
-        sources = {}
+        sources = dict(pick_columns(path, others, blocks))
+    elif not sources and others and all(name.partition(".")[2] for name in others):
         for name in others:
             sources.setdefault(name.partition(".")[0], []).append(name)
-        if id_column is None and chosen.partition(".")[0] in sources and "." in chosen:
+        if id_column is None and "." in chosen and chosen.partition(".")[0] in sources:
             fault = f"{path}: the first column {chosen!r} is called like one of a view; name the column of ids with "
             raise DataError(fault, Setting("id_column"))
-    else:
+    if not sources:
         fault = f"{path} does not say which columns are which view; call them VIEW.COLUMN, or name those of each view: "
         raise DataError(fault, Setting("blocks", {"VIEW": "PATTERN"}))
-    _check_kinds(path, kinds, sources)
-    return chosen, sources
-
-
-def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, list[str]]) -> None:
     for own in sources.values():
         for name in own:
             kind = kinds[name]
@@ -336,25 +316,35 @@ def _check_kinds(path: Path, kinds: Mapping[str, Any], sources: Mapping[str, lis
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
             if not is_numeric(str(kind.value_type if is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
+    return chosen, sources
 
 
-def _floats(numbers: Any, offset: Offset) -> NDArray[Any]:
-    """Numbers of one column or several in turn, of shape (rows, columns), measured from an offset."""
-    table = floats(numbers, np.float64 if np.any(offset) else np.float32).reshape(-1, max(1, np.size(offset)))
-    return table - offset if np.any(offset) else table
+def hashed_ids(ids: Any, path: Path) -> NDArray[np.uint64]:
+    """One number per id, of shape (rows,); text and whole numbers only, none of them missing.
+
+    Every byte of a text is mixed with its place and added up: a collision among 10^8 ids has a chance of 1 in 4000.
+    """
+    if "dictionary" in str(ids.type):
+        ids = ids.dictionary_decode()
+    if ids.null_count:
+        raise DataError(f"{path}: {ids.null_count:,} rows have no id; give every row the id of its sample")
+    if str(ids.type).startswith(("int", "uint")):
+        return mixed(np.asarray(ids.cast("int64", safe=False)).view(np.uint64) + np.uint64(1))
+    text = ids.cast("large_binary")
+    if not len(text):
+        return np.zeros(0, np.uint64)
+    ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
+    lengths, starts = np.diff(ends), ends[:-1] - ends[0]
+    if not lengths.all():
+        raise DataError(f"{path}: a row has an empty id; give every row the id of its sample")
+    letters = np.frombuffer(text.buffers()[2], np.uint8)[ends[0] : ends[-1]].astype(np.uint64)
+    places = np.arange(len(letters), dtype=np.uint64) - np.repeat(starts.astype(np.uint64), lengths)
+    sums = np.add.reduceat(mixed((places << np.uint64(8)) + letters + np.uint64(1)), starts)
+    return mixed(sums + lengths.astype(np.uint64))
 
 
-def _fill_lists(values: NDArray[np.float32], cells: Any, offset: Offset, place: str, first: int) -> None:
-    """Write lists into rows of shape (rows, columns)."""
-    lengths, width = list_lengths(cells), values.shape[1]
-    check_lengths(place, lengths, width, first)
-    values[lengths > 0] = _floats(cells.flatten(), offset).reshape(-1, width)
-
-
-def _footer(path: Path) -> bytes:
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(size - _FOOTER)
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(max(0, size - _FOOTER - length))
-        return file.read()
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's hash."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
