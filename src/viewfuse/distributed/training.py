@@ -116,7 +116,7 @@ class VisitPlan:
 
 
 class PreparedRows:
-    """The rows of all buckets, one file each: so many columns of each view, and neighbours, as the network sees them."""
+    """The rows of all buckets, one file each: columns of each view and neighbours, as the network sees them."""
 
     def __init__(self, folder: Path, widths: Sequence[int], depth: int) -> None:
         self._folder, self._widths, n_views = folder, list(widths), len(widths)
