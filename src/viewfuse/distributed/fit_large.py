@@ -294,7 +294,7 @@ class _Job:
         return (self.kept / "start" / "manifest.json").exists()
 
     def _train(self, start: URRL, reader: BucketReader, progress: Progress) -> None:
-        """The joint stage on all rows, which goes on from the training of the bank; afterwards the model is there."""
+        """Continue the joint stage, from the network of the bank, on all rows; afterwards the model is there."""
         model, processes, method = start._model, self.processes, start._model.method
         assert isinstance(method, URRLMethod)
         widths = [view.shape[1] for view in model.stored.values]
