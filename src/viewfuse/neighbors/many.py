@@ -31,14 +31,21 @@ def roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
     return torch.cat(chunks)
 
 
+def inverted_lists(pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> InvertedLists | None:
+    """The lists of the rows of a pool, tuned by `nearest`, which finds neighbours of some rows; None without FAISS."""
+    try:
+        import faiss
+    except ImportError:
+        hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
+        logging.getLogger(__name__).warning(hint, len(pool), how_to_install("faiss-cpu", "ann"))
+        return None
+    return InvertedLists(faiss, pool, nearest)
+
+
 class InvertedLists:
     """FAISS's inverted file: rows in lists around centres, of which the nearest are searched.
 
     How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours.
-
-    Parameters
-    ----------
-    nearest : finds nine neighbours of some rows exactly
     """
 
     def __init__(self, faiss: Any, pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> None:
@@ -52,23 +59,10 @@ class InvertedLists:
         self._index.train(points[np.sort(chosen[: 40 * n_lists])])
         self._index.add(points)
         rows = torch.from_numpy(np.sort(chosen[:300]))
-        self._tune(pool[rows], nearest(rows))
-
-    @classmethod
-    def of(cls, pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> InvertedLists | None:
-        """The lists of the rows of a pool; None without FAISS."""
-        try:
-            import faiss
-        except ImportError:
-            hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
-            logging.getLogger(__name__).warning(hint, len(pool), how_to_install("faiss-cpu", "ann"))
-            return None
-        return cls(faiss, pool, nearest)
-
-    def _tune(self, queries: Tensor, truth: Tensor) -> None:
+        truth = nearest(rows)
         self._index.nprobe = 4
         while self._index.nprobe < self._index.nlist:
-            found = self.candidates(queries, truth.shape[1] + SPARE)
+            found = self.candidates(pool[rows], truth.shape[1] + SPARE)
             recall = (truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean()
             if recall >= _LEAST_RECALL:
                 return

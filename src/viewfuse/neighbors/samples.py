@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.many import SPARE, InvertedLists, roughly_nearest
+from viewfuse.neighbors.many import SPARE, InvertedLists, inverted_lists, roughly_nearest
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
@@ -52,15 +52,13 @@ def nearest(
 ) -> Tensor:
     """Rows of `pool` closest to each query, in Euclidean distance, exactly; ties are broken by random keys.
 
+    Returns an int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too
+    small.
+
     Parameters
     ----------
-    queries : tensor of shape (queries, columns)
     pool : tensor of shape (rows, columns), or what `centred` makes of it
-    same : the queries are the pool, and no row is its own neighbour.
-
-    Returns
-    -------
-    int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too small
+    same : the queries are the pool, and no row is its own neighbour
     """
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=queries.device)
     centre, rows, lengths = centred(pool) if isinstance(pool, Tensor) else pool
@@ -83,13 +81,9 @@ def nearest(
 def _closest(distances: Tensor, grain: Tensor, ties: TieKeys, count: int) -> Tensor:
     """The columns of the `count` smallest distances of each row, nearest first.
 
-    Rounding differs with the shape of a chunk. Distances that only rounding tells apart are equal here, so that a
-    sample's neighbours are the same in any batch. They are rounded for the likely columns; for all where those tie.
-
-    Parameters
-    ----------
-    distances : float64 tensor of shape (rows, columns); it is written over
-    grain : what distances are rounded to, of shape (rows, 1)
+    Rounding differs with the shape of a chunk. Distances that only `grain` tells apart are equal here, so that a
+    sample's neighbours are the same in any batch. They are rounded for the likely columns; for all where those tie,
+    in place.
     """
     likely = min(count + _SPARE_CANDIDATES, distances.shape[1])
     smallest, columns = distances.topk(likely, dim=1, largest=False, sorted=False)
@@ -126,13 +120,7 @@ def grain(largest: Tensor | float, squares: Tensor) -> Tensor:
 
 
 class TieKeys(NamedTuple):
-    """Random tie-break keys of one view.
-
-    Attributes
-    ----------
-    queries : int64 tensor of shape (queries,), see `content_keys`
-    rows : int64 tensor of shape (rows of the pool,), see `row_keys`
-    """
+    """Random tie-break keys of one view: of queries, see `content_keys`, and of rows of the pool, see `row_keys`."""
 
     queries: Tensor
     rows: Tensor
@@ -224,11 +212,7 @@ class Samples:
 def index_training_set(values: Sequence[Tensor], present: Tensor, depth: int) -> Samples:
     """Samples that are each other's neighbours: the training set. Equal samples have one list of neighbours.
 
-    Parameters
-    ----------
-    values : per view a tensor of shape (samples, columns)
-    present : boolean tensor of shape (samples, views)
-    depth : neighbours, other than the sample itself, that are kept of each sample and view
+    So many neighbours as `depth` says are kept of each sample and view, other than the sample itself.
     """
     index = MultiViewIndex(values, present)
     neighbor_ids = index.neighbors_of_own(depth)
@@ -237,12 +221,7 @@ def index_training_set(values: Sequence[Tensor], present: Tensor, depth: int) ->
 
 
 def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
-    """Samples whose neighbours are stored ones.
-
-    Parameters
-    ----------
-    known : int64 tensor of shape (samples,): the stored sample that this is, whose neighbours it has; else NO_NEIGHBOR
-    """
+    """Samples whose neighbours are stored ones; `known` as of `find_rows`: these have the neighbours of that sample."""
     neighbor_ids, new = stored.neighbor_ids[known.clamp(min=0)], known == NO_NEIGHBOR
     index = stored.index or MultiViewIndex(stored.values, stored.present)
     new_values = [view[new] for view in values]
@@ -304,17 +283,6 @@ def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, len
         the first place of a view that the sample has: there stands the sample itself.
     valid : boolean tensor of the same shape: False where padded (m-bar in the paper).
     """
-    donors = _donors(neighbor_ids, available, present, length)
-    own = torch.full_like(donors[:, :, :1], NO_NEIGHBOR)
-    known = torch.cat([own, neighbor_ids[:, :, : length - 1]], dim=2)
-    members = torch.where(available[:, :, None], known, donors)
-    valid = members != NO_NEIGHBOR
-    valid[:, :, 0] |= available
-    return members, valid
-
-
-def _donors(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: int) -> Tensor:
-    """The first `length` donors of every view, in the order in which Algorithm 1 meets them."""
     usable = torch.where(available[:, :, None], neighbor_ids, NO_NEIGHBOR)
     candidates = usable.transpose(1, 2).flatten(1)  # (batch, met): nearness outside, views inside
     helps = present[candidates.clamp(min=0)] & (candidates != NO_NEIGHBOR)[:, :, None]  # (batch, met, views)
@@ -325,54 +293,58 @@ def _donors(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: in
     rank = helps.cumsum(dim=2) - 1
     # Entries that do not help, or come too late, are written to a last place that is cut off.
     place = torch.where(helps & (rank < length), rank, length)
-    chosen = torch.full((*helps.shape[:2], length + 1), NO_NEIGHBOR, dtype=torch.int64, device=candidates.device)
-    chosen.scatter_(2, place, candidates[:, None, :].expand_as(place))
-    return chosen[:, :, :length]
+    donors = torch.full((*helps.shape[:2], length + 1), NO_NEIGHBOR, dtype=torch.int64, device=candidates.device)
+    donors = donors.scatter_(2, place, candidates[:, None, :].expand_as(place))[:, :, :length]
+    own = torch.full_like(donors[:, :, :1], NO_NEIGHBOR)
+    known = torch.cat([own, neighbor_ids[:, :, : length - 1]], dim=2)
+    members = torch.where(available[:, :, None], known, donors)
+    valid = members != NO_NEIGHBOR
+    valid[:, :, 0] |= available
+    return members, valid
 
 
 class ViewIndex:
-    """Finds rows of a pool: the rows of a view, or some of them, of which it keeps no copy.
+    """Finds rows of a pool, which have `keys` of their own (see `row_keys`): some rows of a view, or all; no copy.
 
-    Parameters
-    ----------
-    view : tensor of shape (samples, columns)
-    keys : of the rows of the pool, see `row_keys`
-    rows : of the view that are the pool; None if all are
+    For large pools candidates are found first, see `viewfuse.neighbors.many`.
     """
 
     def __init__(self, view: Tensor, keys: Tensor, rows: Tensor | None = None) -> None:
         self._view, self._keys, self._rows = view, keys, rows
 
-    @property
-    def pool(self) -> Tensor:
-        """The rows, of shape (rows, columns); a copy where they are not all of the view."""
-        return self._view if self._rows is None else self._view[self._rows]
-
     def nearest(self, queries: Tensor, keys: Tensor, count: int, *, same: bool) -> Tensor:
-        """As `nearest`, among the rows of the pool; for large pools nearly so (see `InvertedLists`).
-
-        Parameters
-        ----------
-        keys : of the queries, see `content_keys`
-        """
+        """As `nearest`, among the rows of the pool; `keys` are those of the queries, see `content_keys`."""
         kind, ties, wanted = self._view.device.type, TieKeys(keys, self._keys), count + same + SPARE
         is_large = len(self._keys) > max(_EXACT_ROWS[kind], wanted) and len(queries)
         if is_large and kind == "cuda":
-            return self.among(queries, roughly_nearest(queries, self.pool, wanted), ties, count, same=same)
+            return self.among(queries, roughly_nearest(queries, self._pool(), wanted), ties, count, same=same)
         if is_large and self._lists is not None:
             return self.among(queries, self._lists.candidates(queries, wanted), ties, count, same=same)
         is_kept = not same and not is_large and len(self._keys) * self._view.shape[1] <= _CELLS_KEPT
-        return nearest(queries, self._points if is_kept else self.pool, ties, count, same=same)
+        return nearest(queries, self._points if is_kept else self._pool(), ties, count, same=same)
+
+    def _pool(self) -> Tensor:
+        return self._view if self._rows is None else self._view[self._rows]
 
     @cached_property
     def _points(self) -> tuple[Tensor, Tensor, Tensor]:
         """Kept for new samples, which often come one by one: the rest of a search takes a fifth of the time."""
-        return centred(self.pool)
+        return centred(self._pool())
 
     @cached_property
     def _largest(self) -> float:
         """The largest square of a row, found once: for a single query it would take longer than the search."""
-        return max(float(part.square().sum(dim=1).max()) for part in torch.split(self.pool, _ROWS_AT_A_TIME))
+        return max(float(part.square().sum(dim=1).max()) for part in torch.split(self._pool(), _ROWS_AT_A_TIME))
+
+    @cached_property
+    def _lists(self) -> InvertedLists | None:
+        """Made when they are first needed; None without FAISS."""
+        pool = self._pool()
+
+        def exactly(rows: Tensor) -> Tensor:
+            return nearest(pool[rows], pool, TieKeys(self._keys[rows], self._keys), _TUNED_FOR, same=False)
+
+        return inverted_lists(pool, exactly)
 
     def among(self, queries: Tensor, candidates: Tensor, ties: TieKeys, count: int, *, same: bool) -> Tensor:
         """As `nearest`, but among `candidates`: rows of shape (queries, candidates), NO_NEIGHBOR if there is none."""
@@ -393,20 +365,6 @@ class ViewIndex:
             found = found.masked_fill_(ranks.isinf(), NO_NEIGHBOR)[:, :count]
             neighbor_ids[start : start + step, : found.shape[1]] = found
         return neighbor_ids
-
-    @cached_property
-    def _lists(self) -> InvertedLists | None:
-        """Made when they are first needed; None without FAISS."""
-        return InvertedLists.of(self.pool, self._exactly)
-
-    def _exactly(self, rows: Tensor) -> Tensor:
-        """Neighbours of some rows of the pool, each its own."""
-        pool, ties = self.pool, TieKeys(self._keys[rows], self._keys)
-        return nearest(pool[rows], pool, ties, _TUNED_FOR, same=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies make their own lists when they need them."""
-        return {"_view": self._view, "_keys": self._keys, "_rows": self._rows}
 
 
 class MultiViewIndex:
@@ -432,19 +390,21 @@ class MultiViewIndex:
         return MultiViewIndex, (self.values, self.present)
 
     def neighbors_of_own(self, depth: int) -> Tensor:
-        """Neighbours of the samples, none of which is its own, see `_table`."""
-        return self._table(self.values, self.present, self._keys, depth, same=True)
+        """Neighbours of the samples, none of which is its own; see `neighbors_of_new`."""
+        return self.neighbors_of_new(self.values, self.present, depth, own=self._keys)
 
-    def neighbors_of_new(self, values: Sequence[Tensor], present: Tensor, depth: int) -> Tensor:
-        """Neighbours of other samples."""
-        return self._table(values, present, fingerprints(values, present), depth, same=False)
+    def neighbors_of_new(
+        self, values: Sequence[Tensor], present: Tensor, depth: int, *, own: Tensor | None = None
+    ) -> Tensor:
+        """Neighbours of other samples, or of those with keys of their `own`.
 
-    def _table(self, values: Sequence[Tensor], present: Tensor, keys: Tensor, depth: int, *, same: bool) -> Tensor:
-        """Int64 tensor of shape (samples, views, depth); NO_NEIGHBOR where the view is missing or the list ends."""
+        Int64 tensor of shape (samples, views, depth); NO_NEIGHBOR where the view is missing or the list ends.
+        """
+        keys = fingerprints(values, present) if own is None else own
         table = torch.full((*present.shape, depth), NO_NEIGHBOR, dtype=torch.int64, device=present.device)
         for v, (rows, searcher) in enumerate(zip(self._rows, self._searchers, strict=True)):
             asked = present[:, v].nonzero().squeeze(1)
-            neighbor_ids = searcher.nearest(values[v][asked], keys[asked], depth, same=same)
+            neighbor_ids = searcher.nearest(values[v][asked], keys[asked], depth, same=own is not None)
             if len(rows):
                 table[asked, v] = torch.where(neighbor_ids == NO_NEIGHBOR, NO_NEIGHBOR, rows[neighbor_ids.clamp(min=0)])
         return table

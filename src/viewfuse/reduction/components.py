@@ -8,7 +8,7 @@ a part of its rows in float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from viewfuse.data.given import Values, column_sums, is_sparse, stored
 
 Parts = Callable[[], Iterator[Values]]
 """Gives the rows anew at each call: parts of shape (rows, columns), float64, dense or CSR."""
-Solution = tuple[NDArray[np.float64], NDArray[np.float64]]
+Numbers = NDArray[np.float64]
+Solution = tuple[Numbers, Numbers]
 """Sums of squares along axes, falling, of shape (axes,); and the axes, of shape (columns, axes)."""
 
 _EXACT = 2_500
@@ -29,8 +30,7 @@ _NOTHING, _ROUNDING = 1e-10, 1e-14
 """Of the largest variance what counts as none; of all squares what float64 leaves of none."""
 
 
-@dataclass(frozen=True)
-class Components:
+class Components(NamedTuple):
     """Directions, and what they keep.
 
     Attributes
@@ -40,9 +40,13 @@ class Components:
     kept : share of the sum of squares about `mean` that lies along the axes, 0 to 1
     """
 
-    mean: NDArray[np.float64]
-    axes: NDArray[np.float64]
-    kept: float
+    mean: Numbers
+    axes: Numbers
+    kept: float = 1.0
+
+    def project(self, part: Values) -> Numbers:
+        """Rows of shape (rows, columns) along the axes: of shape (rows, components)."""
+        return _dot(part, self.mean, self.axes)
 
 
 def fit_components(parts: Parts, count: int, *, centred: bool) -> Components:
@@ -50,80 +54,53 @@ def fit_components(parts: Parts, count: int, *, centred: bool) -> Components:
 
     Directions along which no row differs are left out; where none is left, there is one of zeros.
     """
-    size = _measure(parts)
-    mean = size.total / size.rows if centred else np.zeros_like(size.total)
-    values, axes = _solver(size)(parts, mean, min(count, size.rows, len(mean)))
-    real = values > max(_NOTHING * values.max(initial=0.0), _ROUNDING * size.squares)
-    if not real.any():
-        return Components(mean, np.zeros((len(mean), 1)), 1.0)
-    whole = size.squares - size.rows * float(mean @ mean)
-    axes = axes[:, real]
-    return Components(mean, axes * np.where((axes**3).sum(axis=0) < 0, -1.0, 1.0), _share(values[real].sum(), whole))
-
-
-def _share(kept: float, whole: float) -> float:
-    return float(np.clip(kept / whole, 0, 1)) if whole > 0 else 1.0
-
-
-def project(part: Values, components: Components) -> NDArray[np.float64]:
-    """Rows of shape (rows, columns) along the axes: of shape (rows, components)."""
-    return _dot(part, components.mean, components.axes)
-
-
-@dataclass(frozen=True)
-class _Size:
-    """Rows, parts, sum of the rows of shape (columns,), and sum of all squares."""
-
-    rows: int
-    parts: int
-    total: NDArray[np.float64]
-    squares: float
-
-
-def _measure(parts: Parts) -> _Size:
     looks = [(part.shape[0], column_sums(part), np.square(stored(part)).sum()) for part in parts()]
-    rows, total, squares = (sum(look[i] for look in looks) for i in range(3))
-    return _Size(int(rows), len(looks), np.asarray(total), float(squares))
+    n_rows, total, squares = (sum(look[i] for look in looks) for i in range(3))
+    mean = total / n_rows if centred else np.zeros_like(total)
+    # Exact where the pairs of columns or of rows are few, and pairs of parts as well: each is made anew.
+    by_rows = _by_rows if n_rows <= _EXACT and len(looks) <= _PAIRED_PARTS else _by_iteration
+    solve = _by_columns if len(mean) <= min(n_rows, _EXACT) else by_rows
+    values, axes = solve(parts, mean, min(count, n_rows, len(mean)))
+    real = values > max(_NOTHING * values.max(initial=0.0), _ROUNDING * float(squares))
+    if not real.any():
+        return Components(mean, np.zeros((len(mean), 1)))
+    whole = float(squares) - n_rows * float(mean @ mean)
+    kept = float(np.clip(values[real].sum() / whole, 0, 1)) if whole > 0 else 1.0
+    axes = axes[:, real]
+    return Components(mean, axes * np.where((axes**3).sum(axis=0) < 0, -1.0, 1.0), kept)
 
 
-def _solver(size: _Size) -> Callable[[Parts, NDArray[np.float64], int], Solution]:
-    """Exact where the pairs of columns or of rows are few, and pairs of parts as well: each is made anew."""
-    if len(size.total) <= min(size.rows, _EXACT):
-        return _by_columns
-    if size.rows <= _EXACT and size.parts <= _PAIRED_PARTS:
-        return _by_rows
-    return _by_iteration
-
-
-def _dot(part: Values, mean: NDArray[np.float64], axes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _dot(part: Values, mean: Numbers, axes: Numbers) -> Numbers:
     """(rows - mean) @ axes, with no dense copy of sparse rows; of dense ones a large offset must cost no digits."""
     return np.asarray(part @ axes - mean @ axes if is_sparse(part) else (part - mean) @ axes)
 
 
-def _dot_back(part: Values, mean: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _dot_back(part: Values, mean: Numbers, scores: Numbers) -> Numbers:
     """(rows - mean).T @ scores, in the same way."""
     return np.asarray(part.T @ scores - np.outer(mean, scores.sum(axis=0)))
 
 
-def _by_columns(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution:
+def _by_columns(parts: Parts, mean: Numbers, count: int) -> Solution:
     """From the products of all pairs of columns."""
     gram = np.zeros((len(mean), len(mean)))
     for part in parts():
-        gram += _column_products(part, mean)
+        if is_sparse(part):
+            crossed = np.outer(mean, column_sums(part))
+            gram += (part.T @ part).toarray() - crossed - crossed.T + part.shape[0] * np.outer(mean, mean)
+        else:
+            gram += (part - mean).T @ (part - mean)
     return _largest(gram, count)
 
 
-def _column_products(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The product (rows - mean).T @ (rows - mean)."""
-    if not is_sparse(part):
-        return np.asarray((part - mean).T @ (part - mean))
-    crossed = np.outer(mean, column_sums(part))
-    return np.asarray((part.T @ part).toarray() - crossed - crossed.T + part.shape[0] * np.outer(mean, mean))
-
-
-def _by_rows(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution:
+def _by_rows(parts: Parts, mean: Numbers, count: int) -> Solution:
     """From the products of all pairs of rows."""
-    gram = np.block([[_row_products(part, other, mean) for other in parts()] for part in parts()])
+
+    def products(part: Values, other: Values) -> Numbers:
+        if not is_sparse(part):
+            return np.asarray((part - mean) @ (other - mean).T)
+        return np.asarray((part @ other.T).toarray() - (part @ mean)[:, None] - other @ mean + mean @ mean)
+
+    gram = np.block([[products(part, other) for other in parts()] for part in parts()])
     values, scores = _largest(gram, count)
     axes, start = np.zeros((len(mean), scores.shape[1])), 0
     for part in parts():
@@ -132,35 +109,24 @@ def _by_rows(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution:
     return values, axes / np.sqrt(np.where(values > 0, values, 1.0))
 
 
-def _row_products(part: Values, other: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The product (rows - mean) @ (other rows - mean).T."""
-    if not is_sparse(part):
-        return np.asarray((part - mean) @ (other - mean).T)
-    return np.asarray((part @ other.T).toarray() - (part @ mean)[:, None] - other @ mean + mean @ mean)
-
-
-def _by_iteration(parts: Parts, mean: NDArray[np.float64], count: int) -> Solution:
+def _by_iteration(parts: Parts, mean: Numbers, count: int) -> Solution:
     """By subspace iteration: multiply by all pairs of columns again and again, and keep the directions apart."""
     rng, width = np.random.RandomState(0), min(count + _SPARE, len(mean))
     basis = np.zeros((len(mean), width))
     for part in parts():
         basis += _dot_back(part, mean, rng.standard_normal((part.shape[0], width)))
+    axes = qr(basis, mode="economic")[0]
     for _ in range(_ROUNDS):
-        axes, basis = _orthonormal(basis), np.zeros_like(basis)
+        basis = np.zeros_like(basis)
         for part in parts():
             basis += _dot_back(part, mean, _dot(part, mean, axes))
-    axes = _orthonormal(basis)
+        axes = qr(basis, mode="economic")[0]
     small = np.sum([np.dot(scores.T, scores) for scores in (_dot(part, mean, axes) for part in parts())], axis=0)
     values, turn = _largest(small, count)
     return values, axes @ turn
 
 
-def _orthonormal(basis: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(qr(basis, mode="economic")[0])
-
-
-def _largest(gram: NDArray[np.float64], count: int) -> Solution:
+def _largest(gram: Numbers, count: int) -> Solution:
     """The `count` largest eigenvalues, falling, and their vectors in columns."""
-    size = len(gram)
-    values, vectors = eigh(gram, subset_by_index=(size - count, size - 1))
+    values, vectors = eigh(gram, subset_by_index=(len(gram) - count, len(gram) - 1))
     return values[::-1], vectors[:, ::-1]

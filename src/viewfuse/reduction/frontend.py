@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,11 @@ from viewfuse.data.given import (
     times_columns,
 )
 from viewfuse.data.scaling import Unit
+from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SettingError
-from viewfuse.reduction.components import Components, fit_components, project
-from viewfuse.reduction.transforms import MOST, NAMES, SPARSE, WEIGHTED, Transform, fit_wide
+from viewfuse.reduction.components import Components, fit_components
+from viewfuse.reduction.transforms import NAMES, SPARSE, WEIGHTED, Transform, fit_transform
 from viewfuse.utils.settings import Setting, check_choice, wrong
 
 KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
@@ -85,37 +86,26 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     100 for 10; all else are "intensities".
     """
     cells = int(present.sum()) * values.shape[1]
-    looks = [_look(part) for part in parts_of(values, present)]
-    count, whole, total = np.sum([look.sums for look in looks], axis=0).tolist() if looks else (0, 0, 0)
-    ends = [end for look in looks for end in look.ends] + [0.0] * (count < cells or not cells)
+    sums, ends, per_row = np.zeros(3), [], []
+    for part in parts_of(values, present):
+        there = stored(part)[stored(part) != 0]
+        sums += there.size, int((there == np.rint(there)).sum()), float(there.sum(dtype=np.float64))
+        ends += [float(there.min()), float(there.max())] if there.size else []
+        per_row.append(row_sums(filled(part)))
+    count, whole, total = sums.tolist()
+    ends += [0.0] * (count < cells or not cells)
     facts = {
         "zeros": 1 - count / cells if cells else 0.0,
         "whole": whole / count if count else 0.0,
         "least": min(ends),
         "largest": max(ends),
         "tail": max(ends) * count / total if total > 0 and min(ends) >= 0 else 0.0,
-        "per_row": float(np.median(np.concatenate([look.per_row for look in looks]))) if looks else 0.0,
+        "per_row": float(np.median(np.concatenate(per_row))) if per_row else 0.0,
     }
     deviations = column_deviations(values, present)
     varying = deviations[deviations > 0]
     units = float(varying.max() / np.median(varying)) if varying.size else 1.0
     return Kind(_name(**facts), **facts, units=units)
-
-
-class _Look(NamedTuple):
-    """Of cells that are not zero: their number, number of whole ones and sum; bounds; how many each row has."""
-
-    sums: tuple[int, int, float]
-    ends: list[float]
-    per_row: NDArray[np.float64]
-
-
-def _look(part: Values) -> _Look:
-    cells = stored(part)
-    cells = cells[cells != 0]
-    ends = [float(cells.min()), float(cells.max())] if cells.size else []
-    whole, total = int((cells == np.rint(cells)).sum()), float(cells.sum(dtype=np.float64))
-    return _Look((cells.size, whole, total), ends, row_sums(filled(part)))
 
 
 def _name(zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float) -> str:
@@ -139,8 +129,10 @@ _OF_KIND = {
 }  # fmt: skip
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
-_NARROW = 256
-"""Columns up to which a view stays as it is."""
+_NARROW, _MOST, _FEWEST = 256, 50, 10
+"""Columns up to which a view stays as it is; components that are worth having of any number of samples, and of few."""
+_TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
+"""What is done to rows, where it is not called like the way."""
 Asked = str | Mapping[str, str]
 """How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
 
@@ -184,21 +176,18 @@ class FrontEnd:
         _check_width(values, self.axes.shape[0])
         if self.how == "none":
             return _dense(values)
+        components = Components(self.mean.astype(np.float64), self.axes.astype(np.float64))
         reduced = np.zeros((values.shape[0], self.columns), np.float32)
         there = np.ones(values.shape[0], dtype=bool) if present is None else present
         rows = np.flatnonzero(there)
         for part in parts_of(values, there):
-            reduced[rows[: part.shape[0]]] = self._projected(part)
+            scores = components.project(self.transform.apply(part))
+            if self.length:
+                lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+                scores = scores / np.where(lengths > 0, lengths, 1.0)
+            reduced[rows[: part.shape[0]]] = scores
             rows = rows[part.shape[0] :]
         return reduced
-
-    def _projected(self, part: Values) -> NDArray[np.float64]:
-        components = Components(self.mean.astype(np.float64), self.axes.astype(np.float64), self.kept)
-        scores = project(self.transform.apply(part), components)
-        if not self.length:
-            return scores
-        lengths = np.linalg.norm(scores, axis=1, keepdims=True)
-        return scores / np.where(lengths > 0, lengths, 1.0)
 
     def invert(self, reduced: NDArray[Any]) -> NDArray[np.float32]:
         """Reduced rows, of shape (samples, components), in the user's units: float32 of shape (samples, columns).
@@ -234,15 +223,17 @@ class FrontEnd:
     def check(self, width: int) -> None:
         """Refuse arrays that do not belong together, or to a view of that width."""
         bounds = (0,) if self.how == "none" else (width,)
-        shapes = {getattr(self, name).shape for name in ("mean", "low", "high")}
         weights = (width,) if self.transform.name in WEIGHTED else (0,)
-        fits = self.axes.ndim == 2 and self.axes.shape[0] == width and shapes == {bounds}
-        fits = fits and self.transform.weights.shape == weights and (self.low <= self.high).all()
-        numbers = (self.kept, self.length, self.transform.typical)
-        fits = fits and all(isinstance(one, Real) and isfinite(one) for one in numbers)
-        fits = fits and all(one.dtype == np.float32 and np.isfinite(one).all() for one in self.arrays().values())
-        named = self.how in HOW[1:] and self.transform.name in NAMES and self.kind.name in KINDS
-        if not fits or not named:
+        arrays, numbers = self.arrays().values(), (self.kept, self.length, self.transform.typical)
+        fits = (
+            self.how in HOW[1:] and self.transform.name in NAMES and self.kind.name in KINDS
+            and self.axes.ndim == 2 and len(self.axes) == width and self.transform.weights.shape == weights
+            and {self.mean.shape, self.low.shape, self.high.shape} == {bounds}
+            and all(isinstance(one, Real) and isfinite(one) for one in numbers)
+            and all(one.dtype == np.float32 and np.isfinite(one).all() for one in arrays)
+            and (self.low <= self.high).all()
+        )  # fmt: skip
+        if not fits:
             raise ValueError(f"the front end is not one of {width} columns")
 
     @classmethod
@@ -286,8 +277,28 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
     if chosen in ("counts", *SPARSE) and values.shape[1] == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
-    found = fit_wide(values, present, chosen, "terms" if kind.whole == 1 else "weighted")
-    return FrontEnd(chosen, kind, *found)
+    name = _TRANSFORMS.get(chosen, chosen)
+    transform = fit_transform(values, present, "terms" if chosen == "words" and kind.whole == 1 else name)
+
+    def parts() -> Iterator[Values]:
+        return (transform.apply(part) for part in parts_of(values, present))
+
+    width, length = values.shape[1], 0.0
+    low = high = np.zeros(width, np.float32)
+    found = Components(np.zeros(width), np.zeros((width, 1)))
+    if present.any():
+        # Samples that lack the view count as well, so the rank does not depend on which samples lack it.
+        rank = int(np.clip(round(np.sqrt(len(present))), _FEWEST, _MOST))
+        found = fit_components(parts, rank, centred=chosen not in SPARSE)
+        if chosen == "links":
+            squares = np.sum([np.square(found.project(part)).sum(axis=0) for part in parts()], axis=0)
+            found = found._replace(axes=found.axes * (squares / max(float(squares.max()), 1e-300)))
+        low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
+    if chosen in SPARSE:  # the median length of projected rows; 1 where none has any
+        lengths = [np.linalg.norm(found.project(part), axis=1) for part in parts()]
+        length = float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
+    mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
+    return FrontEnd(chosen, kind, transform, mean, axes, found.kept, length, low, high)
 
 
 def _suited(kind: Kind, width: int) -> str:
@@ -297,7 +308,7 @@ def _suited(kind: Kind, width: int) -> str:
     whose deviations lie far apart are of different units.
     """
     usual = _OF_KIND[kind.name]
-    if width <= (MOST if usual in SPARSE else _NARROW):
+    if width <= (_MOST if usual in SPARSE else _NARROW):
         return "none"
     return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
 
@@ -337,22 +348,22 @@ class Reduction:
 
     def apply(self, views: Views) -> Views:
         """The views with the columns that the network sees; a view that needs nothing is the same array."""
-        pairs = list(enumerate(zip(self.front_ends, views.arrays, strict=True)))
-        arrays = tuple(one.apply(a, views.mask[:, v]) if one.how != "none" else a for v, (one, a) in pairs)
-        columns = tuple(range(one.columns) if one.how != "none" else views.columns[v] for v, (one, _) in pairs)
-        offsets = tuple(0.0 if one.how != "none" else views.offsets[v] for v, (one, _) in pairs)
-        return views.replace(arrays=arrays, columns=columns, offsets=offsets).dense()
+        arrays, columns, offsets = list(views.arrays), list(views.columns), list(views.offsets)
+        for v, one in enumerate(self.front_ends):
+            if one.how != "none":
+                arrays[v] = one.apply(arrays[v], views.mask[:, v])
+                columns[v], offsets[v] = range(one.columns), 0.0
+        return views.replace(arrays=tuple(arrays), columns=tuple(columns), offsets=tuple(offsets)).dense()
 
     def facts(self, views: Views, asked: Asked = "auto") -> dict[str, Any]:
         """What was chosen for each view, from which evidence, and which views the user named."""
         pairs = list(zip(views.names, self.front_ends, strict=True))
-        evidence = {
-            name: {**asdict(one.kind), "kept": one.kept, "transform": one.transform.name} for name, one in pairs
+        return {
+            "chosen": {name: one.how for name, one in pairs},
+            "evidence": {n: {**asdict(o.kind), "kept": o.kept, "transform": o.transform.name} for n, o in pairs},
+            "columns": {name: [len(one.axes), one.columns] for name, one in pairs},
+            "asked": [name for name in views.names if _how(asked, name) != "auto"],
         }
-        widths = {name: [width, one.columns] for (name, one), width in zip(pairs, views.widths, strict=True)}
-        named = [name for name in views.names if _how(asked, name) != "auto"]
-        chosen = {name: one.how for name, one in pairs}
-        return {"chosen": chosen, "evidence": evidence, "columns": widths, "asked": named}
 
 
 def fit_reduction(views: Views, asked: Asked = "auto") -> Reduction:

@@ -5,9 +5,7 @@ Dense and sparse tables come as rows in parts, never all of one at a time. Zeros
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +23,12 @@ from viewfuse.data.given import (
     times_rows,
     with_stored,
 )
-from viewfuse.data.tables import column_bounds
-from viewfuse.reduction.components import Components, fit_components, project
 
 SPARSE = ("words", "links")
 """Ways for views of mostly zeros: rows of length 1 on singular vectors."""
 NAMES = ("none", "standard", "log1p", "log", "terms", "weighted", "links")
 WEIGHTED = ("standard", "terms", "links")
 """Those with a weight per column."""
-MOST = 50
-_FEWEST = 10
-"""Components that are worth having of any number of samples, and of few."""
 _SMALLEST = 1 / float(np.finfo(np.float32).max)
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
@@ -62,42 +55,36 @@ class Transform:
 
     def apply(self, part: Values) -> Values:
         """Rows of shape (rows, columns), dense or CSR, transformed in float64; rows of zeros stay zeros."""
-        part = with_stored(part, stored(part).astype(np.float64))
-        if self.name == "none":
-            return part
-        if self.name == "standard":
-            return times_columns(part, self.weights.astype(np.float64))
-        if self.name == "log1p":
-            return _log(part)
-        if self.name == "log":
-            return _log(times_rows(part, self.typical * _inverse(row_sums(part))))
+        part, weights = with_stored(part, stored(part).astype(np.float64)), self.weights.astype(np.float64)
+        if self.name in ("terms", "weighted"):
+            part = _weighted(part, weights)
+            return times_rows(part, _inverse(row_lengths(part)))
         if self.name == "links":
             part = with_stored(part, np.maximum(stored(part), 0))
             even = 1 / np.sqrt(row_sums(part) + self.typical)
-            return times_rows(times_columns(part, self.weights.astype(np.float64)), even)
-        weighted = _weighted(part, self.weights)
-        return times_rows(weighted, _inverse(row_lengths(weighted)))
+            return times_rows(times_columns(part, weights), even)
+        if self.name == "log":
+            part = times_rows(part, self.typical * _inverse(row_sums(part)))
+        if self.name in ("log", "log1p"):
+            return _log(part)
+        return times_columns(part, weights) if self.name == "standard" else part
 
     def undo(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Dense transformed rows in the user's units, as if each had the typical sum or length."""
-        if self.name == "none":
-            return rows
-        if self.name == "standard":
-            return rows / self.weights
-        if self.name in ("log1p", "log"):
+        if self.name in ("terms", "weighted"):
+            rows = np.maximum(rows, 0) * self.typical
+            return np.expm1(rows / self.weights if len(self.weights) else rows)
+        if self.name in ("log", "log1p"):
             return np.expm1(rows)
         if self.name == "links":
-            return rows * np.sqrt(2 * self.typical) / self.weights
-        rows = np.maximum(rows, 0) * self.typical
-        return np.expm1(rows / self.weights if len(self.weights) else rows)
+            rows = rows * np.sqrt(2 * self.typical)
+        return rows / self.weights if len(self.weights) else rows
 
 
 def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Transform:
     """Measure the present rows of a view of shape (samples, columns) for the transform `name`, one of `NAMES`."""
-    if name == "none" or not present.any():
+    if not present.any():
         return Transform("none")
-    if name == "log1p":
-        return Transform(name)
     if name == "standard":
         deviations = column_deviations(values, present)
         varying = np.where(deviations > _SMALLEST, deviations, 0.0)  # one over less is more than float32 holds
@@ -108,20 +95,19 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
         sums = np.sum([column_sums(part) for part in parts_of(values, present)], axis=0)
         whole = max(float(sums.sum()), 1.0)
         return Transform(name, whole / present.sum(), (1 / np.sqrt(sums + whole / len(sums))).astype(np.float32))
-    weights = _rarity(values, present) if name == "terms" else _NO_WEIGHTS
-    lengths = [row_lengths(_weighted(part, weights)) for part in parts_of(values, present)]
-    return Transform(name, _middle(lengths), weights)
+    if name not in ("terms", "weighted"):
+        return Transform(name)
+    weights = _NO_WEIGHTS
+    if name == "terms":  # smoothed idf, as scikit-learn has it
+        having = np.sum([column_sums(filled(part)) for part in parts_of(values, present)], axis=0)
+        weights = (1 + np.log((1 + present.sum()) / (1 + having))).astype(np.float32)
+    wide = weights.astype(np.float64)
+    return Transform(name, _middle([row_lengths(_weighted(part, wide)) for part in parts_of(values, present)]), weights)
 
 
-def _rarity(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Smoothed idf, as scikit-learn has it: 1 + log((1 + rows) / (1 + rows that have the term)); (columns,)."""
-    having = np.sum([column_sums(filled(part)) for part in parts_of(values, present)], axis=0)
-    return (1 + np.log((1 + present.sum()) / (1 + having))).astype(np.float32)
-
-
-def _weighted(part: Values, weights: NDArray[np.float32]) -> Values:
+def _weighted(part: Values, weights: NDArray[np.float64]) -> Values:
     logs = _log(with_stored(part, stored(part).astype(np.float64)))
-    return times_columns(logs, weights.astype(np.float64)) if len(weights) else logs
+    return times_columns(logs, weights) if len(weights) else logs
 
 
 def _log(part: Values) -> Values:
@@ -138,42 +124,3 @@ def _middle(sizes: list[NDArray[np.float64]]) -> float:
     """Median of the sizes above zero; 1 without such."""
     every = np.concatenate(sizes)
     return float(np.median(every[every > 0])) if (every > 0).any() else 1.0
-
-
-def fit_wide(values: Values, present: NDArray[np.bool_], how: str, words: str) -> tuple[Any, ...]:
-    """What a front end consists of besides what the view is: its transform, `mean`, `axes` and so on.
-
-    Parameters
-    ----------
-    words : the transform of words: "terms", or "weighted" where values are not whole numbers
-    """
-    names = {"pca": "none", "standard": "standard", "log1p": "log1p", "counts": "log", "words": words,
-             "links": "links"}  # fmt: skip
-    transform = fit_transform(values, present, names[how])
-
-    def parts() -> Iterator[Values]:
-        return (transform.apply(part) for part in parts_of(values, present))
-
-    low = high = np.zeros(values.shape[1], np.float32)
-    if not present.any():
-        found = Components(np.zeros(values.shape[1]), np.zeros((values.shape[1], 1)), 1.0)
-    else:
-        found = fit_components(parts, _rank(len(present)), centred=how not in SPARSE)
-        if how == "links":
-            squares = np.sum([np.square(project(part, found)).sum(axis=0) for part in parts()], axis=0)
-            found = replace(found, axes=found.axes * (squares / max(float(squares.max()), 1e-300)))
-        low, high = (bound.astype(np.float32) for bound in column_bounds(values, present))
-    length = 0.0
-    if how in SPARSE:  # the median length of projected rows; 1 where none has any
-        lengths = [np.linalg.norm(project(part, found), axis=1) for part in parts()]
-        length = float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
-    mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
-    return transform, mean, axes, found.kept, length, low, high
-
-
-def _rank(n_samples: int) -> int:
-    """The root of the number of samples, within bounds: the more samples, the more directions are no accident.
-
-    Samples that lack the view count as well, so that the number does not depend on which samples lack it.
-    """
-    return int(np.clip(round(np.sqrt(n_samples)), _FEWEST, MOST))
