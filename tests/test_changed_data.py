@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -91,11 +93,30 @@ def interrupt(*_):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
+def stages(tmp_path_factory):
+    """Shards and the folder of a run: after it had read them, when it was trained, and when it was done."""
+    folder = tmp_path_factory.mktemp("stages")
     data = plain_shards(folder / "rows", rows()[0])
+    for stage, place, name in (("read", fit_module._Job, "_start"), ("trained", LabelFiles, "_table")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                quick_fit(data, folder / "run")
+        shutil.copytree(folder / "run", folder / stage)
     quick_fit(data, folder / "run")
-    return data, folder / "run"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(stages):
+    return stages / "rows", stages / "run"
+
+
+@pytest.fixture
+def copied(stages, tmp_path):
+    """The shards once more, and a folder at a stage."""
+    shutil.copytree(stages / "rows", tmp_path / "rows")
+    return lambda stage: (tmp_path / "rows", Path(shutil.copytree(stages / stage, tmp_path / stage)))
 
 
 @pytest.mark.parametrize("how", CHANGES)
@@ -120,34 +141,31 @@ def test_finished_results_are_not_those_of_changed_data(finished, how):
     assert (run / "labels" / "part1.parquet").read_bytes() == labels
 
 
-@pytest.mark.parametrize(("place", "name"), [(fit_module._Job, "_start"), (LabelFiles, "_table")])
-def test_a_checkpoint_does_not_go_on_with_changed_data(tmp_path, monkeypatch, place, name):
-    data = plain_shards(tmp_path / "rows", rows()[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            quick_fit(data, tmp_path / "run")
+@pytest.mark.parametrize("stage", ["read", "trained"])
+def test_a_checkpoint_does_not_go_on_with_changed_data(copied, stage):
+    data, run = copied(stage)
     whole = (data / "part2.parquet").read_bytes()
     assert change(data / "part2.parquet", swapped)
     with pytest.raises(CheckpointDiffers, match=r"keeps a fit of other rows: \S*part2\.parquet has changed since"):
-        quick_fit(data, tmp_path / "run")
+        quick_fit(data, run)
     (data / "part2.parquet").write_bytes(whole)
-    quick_fit(data, tmp_path / "run")
+    if stage == "trained":
+        quick_fit(data, run)
 
 
-def test_a_shard_that_changes_during_a_run_ends_it(tmp_path, monkeypatch):
-    data = plain_shards(tmp_path / "rows", rows()[0])
-    train = fit_module._Job._train
+def test_a_shard_that_changes_during_a_run_ends_it(copied, monkeypatch):
+    data, run = copied("trained")
+    write = LabelFiles.write
 
     def change_meanwhile(*given):
-        train(*given)
         assert change(data / "part0.parquet", swapped)
+        return write(*given)
 
-    monkeypatch.setattr(fit_module._Job, "_train", change_meanwhile)
+    monkeypatch.setattr(LabelFiles, "write", change_meanwhile)
     with pytest.raises(DataError, match=r"part0\.parquet has changed while the model was trained"):
-        quick_fit(data, tmp_path / "run")
-    assert not (tmp_path / "run" / "labels" / "part0.parquet").exists()
-    assert not (tmp_path / "run" / "summary.json").exists()
+        quick_fit(data, run)
+    assert not (run / "labels" / "part0.parquet").exists()
+    assert not (run / "summary.json").exists()
 
 
 def test_values_that_change_places_within_a_row_are_seen(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,7 @@ from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.distributed import fit_large, label_files, training
 from viewfuse.distributed.shards import Shards
-from viewfuse.distributed.training import PreparedRows
-from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, EmptySampleWarning, MissingPackage, SettingError
+from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, MissingPackage, SettingError
 from viewfuse.metrics import clustering_accuracy
 
 
@@ -63,83 +63,81 @@ def test_the_model_is_an_ordinary_one_that_learned_from_all_rows(whole):
 
 
 def test_shards_leave_no_trace_in_the_labels(whole, table, tmp_path):
-    quick_fit(write_shards(tmp_path / "rows", table, 7, "z"), tmp_path / "run")
-    assert written(tmp_path / "run").equals(written(whole[1]))
+    quick_fit(write_shards(tmp_path / "rows", table, 7, "z"), tmp_path / "run", embedding=False)
+    assert written(tmp_path / "run").equals(written(whole[1]).drop_columns("embedding"))
     assert (tmp_path / "run" / "columns.csv").read_bytes() == (whole[1] / "columns.csv").read_bytes()
     models = [next((run / "model").glob("*.safetensors")) for run in (tmp_path / "run", whole[1])]
     assert models[0].read_bytes() == models[1].read_bytes()
 
 
+STOPS = {
+    "after reading": (fit_large._Job, "_start", 1, KeyboardInterrupt),
+    "after the fit of the bank": (training.PreparedRows, "prepare", 1, KeyboardInterrupt),
+    "in the first epoch": (training.SharedStep, "checksum", 1, SettingError),
+    "after a checkpoint": (training.SharedStep, "checksum", 2, KeyboardInterrupt),
+    "before the model is saved": (fit_large, "_finish", 1, KeyboardInterrupt),
+    "in the labels": (label_files.LabelFiles, "_table", 2, DataError),
+    "after the labels": (fit_large, "as_json", 1, KeyboardInterrupt),
+}
+"""Where a run is interrupted, in this order, each time in the call of that number; or refused for the moment."""
+
+
+@pytest.fixture(scope="module")
+def stopped(whole, tmp_path_factory):
+    """The folder of a run that was interrupted again and again, as it was at each moment."""
+    folder = tmp_path_factory.mktemp("stopped")
+    for moment, (place, name, number, error) in STOPS.items():
+        work, calls = getattr(place, name), []
+
+        def stop(*args, work=work, calls=calls, number=number, error=error, **options):
+            calls.append(1)
+            if len(calls) == number:
+                raise error("not now")
+            return work(*args, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, name, stop)
+            with pytest.raises(error, match="not now"):
+                quick_fit(whole[0], folder / "run")
+        shutil.copytree(folder / "run", folder / moment)
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("place", "name", "damaged"),
+    ("moment", "damaged"),
     [
-        (fit_large._Job, "_start", "checkpoint/rows/*.rows"),
-        (fit_large._Job, "_start", "checkpoint/rows/*.keys"),
-        (fit_large._Job, "_start", "checkpoint/rows/ids-0.json"),
-        (training.SharedStep, "checksum", "checkpoint/prepared/*.npy"),
-        (fit_large._Job, "_start", "checkpoint/rows/done.json"),
-        (fit_large, "as_json", "labels/*.parquet"),
+        ("after reading", "checkpoint/rows/*.rows"),
+        ("after reading", "checkpoint/rows/*.keys"),
+        ("after reading", "checkpoint/rows/ids-0.json"),
+        ("in the first epoch", "checkpoint/prepared/*.npy"),
+        ("before the model is saved", "checkpoint/rows/done.json"),
+        ("after the labels", "labels/*.parquet"),
     ],
 )
-def test_files_of_an_interrupted_run_that_were_damaged_change_no_label(
-    whole, tmp_path, monkeypatch, place, name, damaged
-):
+def test_files_of_an_interrupted_run_that_were_damaged_change_no_label(whole, stopped, tmp_path, moment, damaged):
     """Done again where that is possible, or refused with the cure."""
-    data, run, _ = whole
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, raising_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            quick_fit(data, tmp_path / "run")
+    shutil.copytree(stopped / moment, tmp_path / "run")
     path = sorted((tmp_path / "run").glob(damaged))[0]
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 4
     path.write_bytes(content)
     if damaged.endswith(("done.json", "parquet")):
-        quick_fit(data, tmp_path / "run")
-        assert written(tmp_path / "run").equals(written(run))
+        quick_fit(whole[0], tmp_path / "run")
+        assert written(tmp_path / "run").equals(written(whole[1]))
     else:
         with pytest.raises(CheckpointDiffers, match=r"is damaged.*delete .*checkpoint to begin anew"):
-            quick_fit(data, tmp_path / "run")
+            quick_fit(whole[0], tmp_path / "run")
 
 
-def raising_interrupt(*_, **__):
-    raise KeyboardInterrupt
-
-
-STOPS = {
-    "after reading": (fit_large._Job, "_start", 1),
-    "after the fit of the bank": (PreparedRows, "prepare", 1),
-    "in the first epoch": (training.SharedStep, "checksum", 1),
-    "after a checkpoint": (training.SharedStep, "checksum", 2),
-    "before the model is saved": (fit_large, "_finish", 1),
-    "in the labels": (label_files.LabelFiles, "_table", 2),
-}
-"""Where a run is interrupted, in this order, each time in the call of that number."""
-
-
-def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(whole, tmp_path, monkeypatch):
-    data, run, _ = whole
-
-    def interrupted(place, name, number):
-        work, calls = getattr(place, name), []
-
-        def stop(*args, **options):
-            calls.append(name)
-            if len(calls) == number:
-                raise KeyboardInterrupt
-            return work(*args, **options)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, stop)
-            with pytest.raises(KeyboardInterrupt):
-                quick_fit(data, tmp_path / "run")
-
-    for moment in STOPS.values():
-        interrupted(*moment)
+def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_labels(whole, stopped):
+    """And no refusal costs what was trained before it."""
+    start = "checkpoint/start/manifest.json"
+    times = {(stopped / moment / start).stat().st_mtime_ns for moment in list(STOPS)[1:]}
+    assert times == {(stopped / "run" / start).stat().st_mtime_ns}
     with pytest.raises(CheckpointDiffers, match="steps was 3, is 5"):
-        quick_fit(data, tmp_path / "run", steps=5)
-    quick_fit(data, tmp_path / "run")
-    assert written(tmp_path / "run").equals(written(run))
+        quick_fit(whole[0], stopped / "run", steps=5)
+    quick_fit(whole[0], stopped / "run")
+    assert written(stopped / "run").equals(written(whole[1]))
 
 
 def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whole, tmp_path, capsys):
@@ -174,26 +172,6 @@ def test_a_refused_run_keeps_nothing_that_would_refuse_the_cure(whole, tmp_path)
     with pytest.raises(ValueError, match="200"):
         fit_large.fit_large(whole[0], tmp_path / "run", 200, **QUICK)  # the bank has fewer rows
     assert list((tmp_path / "run").iterdir()) == []
-
-
-def test_a_refusal_after_the_fit_of_the_bank_costs_nothing_that_was_trained(whole, tmp_path, monkeypatch):
-    """Too many processes for a batch, or a shard that cannot be opened for a moment: the same call goes on."""
-
-    def refused(error, place, name):
-        def refuse(*_):
-            raise error("not now")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, refuse)
-            with pytest.raises(error, match="not now"):
-                quick_fit(whole[0], tmp_path / "run")
-
-    refused(SettingError, training.SharedStep, "checksum")
-    began = (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns
-    refused(DataError, label_files.LabelFiles, "_table")
-    assert (tmp_path / "run" / "checkpoint" / "start" / "manifest.json").stat().st_mtime_ns == began
-    quick_fit(whole[0], tmp_path / "run")
-    assert written(tmp_path / "run").equals(written(whole[1]))
 
 
 def test_a_folder_of_somebody_else_is_no_checkpoint(whole, tmp_path):
@@ -251,23 +229,13 @@ def test_a_restart_does_not_clear_what_was_done(whole, monkeypatch):
     assert quick_fit(data, run, force=True)["seconds"] == summary["seconds"]
 
 
-def test_rows_without_a_view_are_left_out_and_counted(table, tmp_path):
-    for v in range(2):
-        cells = table.column(f"v{v}").to_pylist()
-        table = table.set_column(v + 1, f"v{v}", pa.array([None, None, *cells[2:]]))
-    data = write_shards(tmp_path / "rows", table, 2)
-    with pytest.warns(EmptySampleWarning, match="2 of 150 rows have no view at all"):
-        summary = quick_fit(data, tmp_path / "run", embedding=False, steps=1)
-    assert summary["rows"] == len(written(tmp_path / "run")) == N - 2
-    assert "embedding" not in written(tmp_path / "run").column_names
-
-
 def invoke(*words):
     return CliRunner().invoke(main, ["fit-large", *map(str, words)])
 
 
 def test_the_verb_says_what_it_wrote_and_what_is_wrong(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (1, 1))
+    fit = fit_large.fit_large
+    monkeypatch.setattr(fit_large, "fit_large", lambda **given: fit(**given, config=QUICK["config"]))
     small = ["--clusters", "3", "--bank", "40", "--steps", "1", "--batch-size", "64", "--scaling", "standard"]
     done = invoke(whole[0], *small, "--device", "cpu", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output

@@ -235,6 +235,7 @@ def test_steps_on_all_rows_are_written_out(prepared, monkeypatch):
         np.testing.assert_allclose(recorded[:, epoch], own, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_large_fit_finds_what_a_fit_in_memory_finds(tmp_path):
     views, mask, labels, ids = unlike_rows(150, sizes=(0.4, 0.35, 0.25))
     data = write_shards(tmp_path / "data", as_table(views, mask, ids), 2)

@@ -126,7 +126,7 @@ def test_least_is_no_zero_where_no_cell_is_zero():
 
 @pytest.mark.parametrize("how", REDUCING)
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_sparse_is_as_dense(how, seed):
     values, present = TABLES[how](seed=seed), rng(seed).random(60) < 0.7
     dense = fit_front_end(values, present, how).apply(values)
@@ -150,7 +150,7 @@ def test_auto_takes_what_suits_the_kind(kind):
 
 @pytest.mark.parametrize("how", REDUCING)
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_order_of_columns_does_not_matter(how, seed):
     values, order = TABLES[how](seed=seed), rng(seed).permutation(WIDE)
     one = fit_front_end(values, everyone(values), how).apply(values)

@@ -30,30 +30,30 @@ from viewfuse.reduction.components import Components, fit_components
 from viewfuse.reduction.transforms import NAMES, SPARSE, WEIGHTED, Transform, fit_transform
 from viewfuse.utils.settings import Setting, check_choice, wrong
 
-KINDS = ("measurements", "counts", "words", "links", "intensities", "binary")
-_SPARSE = 0.9
-_SPARSER, _NEARLY_ONE = 0.99, 1.1
-"""Zeros among which two rows seldom share a column; mean of the other cells up to which these tell that something is
-there, and hardly how often."""
-_LONGEST_TEXT = 500
-"""Different words of a usual text; a sequenced cell shows more genes than that."""
-_MANY_ZEROS = 0.5
-_LONG_TAIL, _LONG_TAIL_OF_ZEROS, _LONG_TAIL_OF_FRACTIONS = 10, 3, 100
-"""Largest value over the mean of those that are not zero: counts have a long tail, pixels end at 255.
-
-Among many zeros a shorter tail will do: pixels that are not black are bright, while most counts are 1 or 2.
-
-Expected counts and counts per million are fractions; so are many things that are no counts, so more is asked of them.
-"""
+HOW = ("auto", "none", "pca", "standard", "log1p", "counts", *SPARSE)
+_NOT_BELOW_ZERO = ("log1p", "counts", *SPARSE)
+_OF_KIND = {
+    "measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words",
+    "links": "links",
+}  # fmt: skip
+"""What suits each kind of view, where it is too wide."""
+_TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
+"""What is done to rows, where it is not called like the way."""
+_ONE_UNIT = 20
+"""Largest deviation of a column over the median one, up to which columns may be of one unit."""
+_NARROW, _MOST, _FEWEST = 256, 50, 10
+"""Columns up to which a view stays as it is; components that are worth having of any number of samples, and of few."""
+Asked = str | Mapping[str, str]
+"""How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a view is, and the numbers that say so, all over its present rows.
+    """What a view is, and the numbers that say so, all over its present rows; by default nothing is known.
 
     Attributes
     ----------
-    name : one of `KINDS`
+    name : "measurements", "counts", "words", "links", "intensities" or "binary", see `kind_of`
     zeros : share of cells that are zero
     whole : share of other cells that are whole numbers
     least, largest : bounds of all cells
@@ -62,18 +62,14 @@ class Kind:
     units : largest standard deviation of a column over the median of those that are not constant
     """
 
-    name: str
-    zeros: float
-    whole: float
-    least: float
-    largest: float
-    tail: float
-    per_row: float
-    units: float
-
-
-_UNKNOWN_KIND = Kind("measurements", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-"""Of a view that nothing is known of."""
+    name: str = "measurements"
+    zeros: float = 0.0
+    whole: float = 0.0
+    least: float = 0.0
+    largest: float = 0.0
+    tail: float = 0.0
+    per_row: float = 0.0
+    units: float = 1.0
 
 
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
@@ -109,32 +105,17 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
 
 
 def _name(zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float) -> str:
+    """The kind: counts have a long tail, pixels end at 255."""
     if least < 0 or largest == 0:
         return "measurements"
-    if zeros >= _SPARSE and per_row < _LONGEST_TEXT:
-        return "links" if zeros >= _SPARSER and whole == 1 and largest <= _NEARLY_ONE * tail else "words"
+    if zeros >= 0.9 and per_row < 500:  # a sequenced cell shows more genes than a text has words
+        # Two rows seldom share a column, and other cells tell that something is there, and hardly how often.
+        return "links" if zeros >= 0.99 and whole == 1 and largest <= 1.1 * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
-    if whole == 1:
-        bound = _LONG_TAIL_OF_ZEROS if zeros > _MANY_ZEROS else _LONG_TAIL
-        return "counts" if tail > bound else "intensities"
-    return "counts" if tail > _LONG_TAIL_OF_FRACTIONS else "intensities"
-
-
-HOW = ("auto", "none", "pca", "standard", "log1p", "counts", *SPARSE)
-_NOT_BELOW_ZERO = ("log1p", "counts", *SPARSE)
-_OF_KIND = {
-    "measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words",
-    "links": "links",
-}  # fmt: skip
-_ONE_UNIT = 20
-"""Largest deviation of a column over the median one, up to which columns may be of one unit."""
-_NARROW, _MOST, _FEWEST = 256, 50, 10
-"""Columns up to which a view stays as it is; components that are worth having of any number of samples, and of few."""
-_TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
-"""What is done to rows, where it is not called like the way."""
-Asked = str | Mapping[str, str]
-"""How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
+    if whole == 1:  # pixels that are not black are bright, while most counts are 1 or 2
+        return "counts" if tail > (3 if zeros > 0.5 else 10) else "intensities"
+    return "counts" if tail > 100 else "intensities"  # expected counts, per million; many fractions are no counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +207,7 @@ class FrontEnd:
         weights = (width,) if self.transform.name in WEIGHTED else (0,)
         arrays, numbers = self.arrays().values(), (self.kept, self.length, self.transform.typical)
         fits = (
-            self.how in HOW[1:] and self.transform.name in NAMES and self.kind.name in KINDS
+            self.how in HOW[1:] and self.transform.name in NAMES and self.kind.name in _OF_KIND
             and self.axes.ndim == 2 and len(self.axes) == width and self.transform.weights.shape == weights
             and {self.mean.shape, self.low.shape, self.high.shape} == {bounds}
             and all(isinstance(one, Real) and isfinite(one) for one in numbers)
@@ -245,11 +226,10 @@ class FrontEnd:
         return cls(kind=Kind(**facts["kind"]), transform=transform, **own)
 
 
-def no_front_end(width: int, kind: Kind = _UNKNOWN_KIND) -> FrontEnd:
+def no_front_end(width: int, kind: Kind | None = None) -> FrontEnd:
     """That of a view which stays as it is."""
-    none = np.zeros(0, np.float32)
-    transform, axes = Transform("none", 1.0, none), np.zeros((width, 0), np.float32)
-    return FrontEnd("none", kind, transform, none, axes, 1.0, 0.0, none, none)
+    none, axes = np.zeros(0, np.float32), np.zeros((width, 0), np.float32)
+    return FrontEnd("none", kind or Kind(), Transform("none"), none, axes, 1.0, 0.0, none, none)
 
 
 def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto") -> FrontEnd:
@@ -270,12 +250,17 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     """
     check_choice("how", how, HOW)
     kind = kind_of(values, present)
-    chosen = _suited(kind, values.shape[1]) if how == "auto" else how
+    width, chosen = values.shape[1], how
+    if how == "auto":  # among so many zeros plain distances say who has few words, not who has the same
+        usual = _OF_KIND[kind.name]
+        chosen = "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
+        if width <= (_MOST if usual in SPARSE else _NARROW):
+            chosen = "none"
     if chosen == "none":
-        return no_front_end(values.shape[1], kind)
+        return no_front_end(width, kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
         raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
-    if chosen in ("counts", *SPARSE) and values.shape[1] == 1:
+    if chosen in ("counts", *SPARSE) and width == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
     name = _TRANSFORMS.get(chosen, chosen)
     transform = fit_transform(values, present, "terms" if chosen == "words" and kind.whole == 1 else name)
@@ -283,7 +268,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     def parts() -> Iterator[Values]:
         return (transform.apply(part) for part in parts_of(values, present))
 
-    width, length = values.shape[1], 0.0
+    length = 0.0
     low = high = np.zeros(width, np.float32)
     found = Components(np.zeros(width), np.zeros((width, 1)))
     if present.any():
@@ -299,18 +284,6 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
         length = float(np.median(np.concatenate(lengths))) or 1.0 if lengths else 1.0
     mean, axes = found.mean.astype(np.float32), found.axes.astype(np.float32)
     return FrontEnd(chosen, kind, transform, mean, axes, found.kept, length, low, high)
-
-
-def _suited(kind: Kind, width: int) -> str:
-    """What the field of such a view does, where it is too wide.
-
-    Words are so earlier: among so many zeros plain distances say who has few words, not who has the same. Columns
-    whose deviations lie far apart are of different units.
-    """
-    usual = _OF_KIND[kind.name]
-    if width <= (_MOST if usual in SPARSE else _NARROW):
-        return "none"
-    return "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
 
 
 def _dense(values: Values) -> NDArray[np.float32]:
@@ -384,14 +357,12 @@ def _how(asked: Asked, name: str) -> str:
 
 def check_reduction(asked: Any, names: tuple[str, ...] | None = None) -> None:
     """Refuse what is no way to reduce views; where `names` are known, also names of views that are not there."""
-    ways = list(asked.values()) if isinstance(asked, Mapping) else [asked]
-    bad = [way for way in ways if not isinstance(way, str) or way not in HOW]
-    if bad:
-        raise wrong("reduction", f"one of {', '.join(HOW)}, for all views or for each", bad[0])
-    unknown = [name for name in asked if names is not None and name not in names] if isinstance(asked, Mapping) else []
-    if unknown:
-        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names or ())}"
-        raise SettingError(Setting("reduction"), fault)
+    for name, way in asked.items() if isinstance(asked, Mapping) else [(None, asked)]:
+        if not isinstance(way, str) or way not in HOW:
+            raise wrong("reduction", f"one of {', '.join(HOW)}, for all views or for each", way)
+        if names is not None and name not in (None, *names):
+            fault = f" names the view {name!r}, but the views are {', '.join(names)}"
+            raise SettingError(Setting("reduction"), fault)
 
 
 def with_new_words(
