@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sharded_data import QUICK, N, quick_fit, rows, write_shards, written
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.distributed import fit_large, label_files, training
+from viewfuse.distributed import fit_large, training
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError, MissingPackage, SettingError
 from viewfuse.metrics import clustering_accuracy
@@ -76,7 +76,7 @@ STOPS = {
     "in the first epoch": (training.SharedStep, "checksum", 1, SettingError),
     "after a checkpoint": (training.SharedStep, "checksum", 2, KeyboardInterrupt),
     "before the model is saved": (fit_large, "_finish", 1, KeyboardInterrupt),
-    "in the labels": (label_files.LabelFiles, "_table", 2, DataError),
+    "in the labels": (fit_large.LabelFiles, "_table", 2, DataError),
     "after the labels": (fit_large, "as_json", 1, KeyboardInterrupt),
 }
 """Where a run is interrupted, in this order, each time in the call of that number; or refused for the moment."""

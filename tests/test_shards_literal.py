@@ -20,7 +20,8 @@ import torch
 from sharded_data import written
 from test_distributed_literal import ALONE, SMALL, as_table, hashed, mixed, unlike_rows
 from viewfuse import Views, load
-from viewfuse.distributed import label_files, pass_zero, sharded_predict, shards
+from viewfuse.distributed import fit_large as fit_module
+from viewfuse.distributed import pass_zero, sharded_predict, shards
 from viewfuse.distributed.fit_large import _Job, fit_large
 from viewfuse.distributed.pass_zero import BucketReader, Buckets, ColumnFacts, lowest, parts_of, run_pass_zero
 from viewfuse.distributed.sharded_predict import (
@@ -306,7 +307,7 @@ def label_writer(folder, n_clusters, paths, embedding=True, width=2):
         assign=lambda values, _: (0.75 * np.eye(n_clusters) + 0.25 / n_clusters)[values[:, 0].astype(int)].astype("f4"),
         is_far=lambda values, _: values[:, 0] < 8,
     )  # fmt: skip
-    return label_files.LabelFiles(folder, own, model, contents={}, with_embedding=embedding)
+    return fit_module.LabelFiles(folder, own, model, contents={}, with_embedding=embedding)
 
 
 def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
@@ -324,7 +325,7 @@ def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
 
 def test_a_table_of_labels_has_room_for_many_clusters(tmp_path, monkeypatch):
     files = label_writer(tmp_path, 300, [tmp_path / "a"])
-    monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    monkeypatch.setattr(fit_module, "embed", lambda *_: torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     values = np.array([[7], [299]], np.float32)
     found = files._table("f", shards.Rows(pa.array(["a", "b"]), np.arange(2), values, None, np.arange(2))).to_pylist()
     sure = pytest.approx(0.75 + 0.25 / 300)
@@ -336,7 +337,7 @@ def test_a_table_of_labels_has_room_for_many_clusters(tmp_path, monkeypatch):
 
 def test_a_row_whose_embedding_is_not_finite_is_named(tmp_path, monkeypatch):
     files = label_writer(tmp_path, 2, [tmp_path / "a"])
-    monkeypatch.setattr(label_files, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
+    monkeypatch.setattr(fit_module, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
     rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), np.zeros((4, 1)), None, np.arange(4))
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
         files._table("f", rows)

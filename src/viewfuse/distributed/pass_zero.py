@@ -44,13 +44,9 @@ Contents = Mapping[str, Sequence[Any]]
 
 
 class Buckets(NamedTuple):
-    """How rows are divided.
+    """How rows are divided: into so many buckets of rows that are trained on, up to the hash of the last one.
 
-    Attributes
-    ----------
-    number : how many buckets there are
-    last_trained, last_in_bank : the largest hash of a row that is trained on, and of one that is in the bank
-    parts : of the hashes of other rows, which are only looked through for ids that appear twice
+    The other rows are only looked through for ids that appear twice, in `parts`.
     """
 
     number: int
@@ -190,14 +186,9 @@ class BucketReader:
 
 @dataclass
 class ColumnFacts:
-    """What all rows say about the columns, whatever their order.
+    """What all rows with a view say about the columns of all views, whatever their order.
 
-    Attributes
-    ----------
-    n_rows : rows that have a view
-    counts : int64 array of shape (columns of all views,): cells that are not empty
-    low, high : float32 arrays of that shape, measured from `offset`; NaN where all cells are empty
-    offset : one per column, where some have one
+    Of each column how many cells are not empty, and their bounds, measured from `offset`; NaN where there are none.
     """
 
     n_rows: int
@@ -297,7 +288,7 @@ def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) 
                 if len(chosen):
                     sample.append(rows.batch.take(pyarrow.array(chosen)))
                 found = found + facts
-            return replace(found, contents={name: checksum.content})
+            return replace(found, contents={name: [checksum.digest, checksum.changed]})
 
         own = processes.own(shards.named)
         facts = processes.together(lambda: reduce(add, [nothing, *side_by_side(look, own)]))
@@ -361,7 +352,7 @@ class Checksum:
     """Adds up the rows of one shard while they are read; one is made before the first is."""
 
     def __init__(self, path: Path) -> None:
-        self._changed = path.stat().st_mtime_ns  # if the file changes from now on, that is later
+        self.changed = path.stat().st_mtime_ns  # if the file changes from now on, that is later
         self._keys, self._rows = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
     @classmethod
@@ -381,11 +372,6 @@ class Checksum:
     def digest(self) -> str:
         """Of ids and values so far, in their order."""
         return self._keys.hexdigest() + self._rows.hexdigest()
-
-    @property
-    def content(self) -> list[Any]:
-        """As of `Contents`."""
-        return [self.digest, self._changed]
 
 
 def _row_sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -46,20 +46,11 @@ _SECONDS_BETWEEN = 30.0
 _COUNTED = ("samples", "uncertain", "outliers", "out_of_range")
 Found = dict[str, Any]
 """Counts of what was found in samples, in a form that JSON can hold."""
-Advance = Callable[[int, int], None]
-"""Called with how many more rows are done, and how many bytes of the file that is."""
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What is done with every shard.
-
-    Attributes
-    ----------
-    mark : of the model, to know it again
-    view : the name of the view where each file is one table that is not called like it
-    reading : options of `read_views`
-    """
+    """What is done with every shard: `mark` tells the model, `view` names that of files that are one table each."""
 
     model: Path
     mark: str
@@ -82,7 +73,7 @@ class Shard:
     def recorded(self) -> dict[str, Any]:
         """What was written after the labels; nothing where they are not there, or their record is damaged."""
         try:
-            return unsealed(self.record.read_bytes())
+            return unsealed(self.record.read_bytes()) if self.labels.exists() else {}
         except (OSError, ValueError):
             return {}
 
@@ -92,7 +83,7 @@ class Shard:
         With `trust` a file that was not written to since is taken for the same, else its content is compared.
         """
         record = self.recorded()
-        if not record or not self.labels.exists() or record["of"] != self.facts(asked):
+        if not record or record["of"] != self.facts(asked):
             return None
         is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
         return record["found"] if is_same else None
@@ -188,8 +179,8 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
     return shards
 
 
-def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Advance = lambda rows, size: None) -> Found:
-    """Write the labels of one shard, and then that they are there."""
+def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Callable[[int, int], None]) -> Found:
+    """Write the labels of one shard, and then that they are there; `advance` is told of rows and their bytes."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
     content = shard.content()  # before it is read: a file that changes meanwhile is done again
     given = shard.file if asked.view is None else {asked.view: shard.file}
@@ -216,55 +207,53 @@ def _loaded(model: Path, mark: str, device: str) -> Any:
     return fitted
 
 
-def _one_shard(asked: ShardTask, shard: Shard, *advance: Advance) -> Found | DataError:
+def _one_shard(
+    asked: ShardTask, shard: Shard, advance: Callable[[int, int], None] = lambda rows, size: None
+) -> Found | DataError:
     """Predict a shard; what is wrong with one file does not stop the others, but a full disk does."""
     try:
         with guarded(shard.file):
-            return predict_shard(_loaded(asked.model, asked.mark, asked.device), asked, shard, *advance)
+            return predict_shard(_loaded(asked.model, asked.mark, asked.device), asked, shard, advance)
     except DataError as error:
         return error
 
 
 def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verbose: bool) -> list[Found]:
     """What was found in shards; an error at the end where some have no labels."""
-    outcomes: list[Found | DataError] = []
+    found: list[Found] = []
+    failed: list[DataError] = []
     alone = worker_count(n_jobs) == 1 or len(todo) == 1
     progress = ShardProgress([shard.n_bytes for shard in todo], shown=verbose)
 
     def finish(place: int, outcome: Found | DataError) -> None:
-        rows = 0 if isinstance(outcome, DataError) else outcome["samples"]
+        rows = 0
+        if isinstance(outcome, DataError):
+            failed.append(outcome)
+        else:
+            found.append(outcome)
+            rows = outcome["samples"]
         progress.advance(*((0, 0) if alone else (rows, todo[place].n_bytes)), files=1)
-        outcomes.append(outcome)
 
     jobs = [(asked, shard, progress.advance) if alone else (asked, shard) for shard in todo]
     try:
         with closing(progress):
             run_jobs(_one_shard, jobs, n_jobs, threads=None, done=finish)
     except KeyboardInterrupt:
-        so_far = f"{sum(not isinstance(one, DataError) for one in outcomes)} of {len(todo)} files were done"
-        raise KeyboardInterrupt(f"interrupted; {so_far}; the same command resumes with the others") from None
+        so_far = f"{len(found)} of {len(todo)} files were done; the same command resumes with the others"
+        raise KeyboardInterrupt(f"interrupted; {so_far}") from None
     finally:
         _loaded.cache_clear()
-    failed = [one for one in outcomes if isinstance(one, DataError)]
     if failed:
         count = f"{len(failed)} of {len(todo)} files {'has' if len(failed) == 1 else 'have'} no labels, the others have"
-        if len(failed) == len(todo):
+        if not found:
             count = f"none of {len(todo)} files has labels" if len(todo) > 1 else "the file that was left has no labels"
         raise DataError(f"{count}: {failed[0]}; then the same command resumes with what is left")
-    return [one for one in outcomes if not isinstance(one, DataError)]
+    return found
 
 
 @dataclass
 class Placed:
-    """What was found in samples, all together.
-
-    Attributes
-    ----------
-    cluster_sizes : int64 array of shape (clusters,)
-    uncertain : samples that could be in more than one cluster
-    outliers, novel : samples that lie far from all training samples, and farther than 95 % of these from each other
-    out_of_range : samples far outside of what the model was fitted on
-    """
+    """What was found in samples, all together; novel ones lie farther from them than 95 % of these from each other."""
 
     cluster_sizes: NDArray[np.int64]
     filled: Filled

@@ -63,12 +63,7 @@ class Visit(NamedTuple):
 class VisitPlan:
     """Which rows are learned from, and when: the same for any number of processes.
 
-    Attributes
-    ----------
-    counts : rows per bucket
-    size : rows per group
-    groups : groups per global batch
-    steps : global batches
+    There are `counts` rows per bucket, `size` rows per group, `groups` per global batch, and `steps` such batches.
     """
 
     counts: Sequence[int]
