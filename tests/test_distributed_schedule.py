@@ -312,8 +312,9 @@ def job(bank=20, steps=1, batch_size=512, kind="cpu", size=1, out=Path("out")):
         from_first=lambda value: value,
         together=lambda work: work(),
     )
-    sizes = {"bank": bank, "steps": steps, "batch_size": batch_size}
-    return _Job(own, out, processes, 3, 7, True, sizes, {"config": Config(noise=0.1)})
+    asked = {"bank": bank, "steps": steps, "batch_size": batch_size, "embedding": True, "random_state": 7}
+    asked |= {"trust": False, "verbose": False}
+    return _Job(own, out, processes, 3, asked, {"config": Config(noise=0.1)})
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])

@@ -346,10 +346,11 @@ def test_a_row_whose_embedding_is_not_finite_is_named(tmp_path, monkeypatch):
 def test_what_a_run_left_is_cleared_and_nothing_else(data, tmp_path):
     out = tmp_path / "run"
     (out / "model").mkdir(parents=True)
-    sizes = {"bank": 20, "steps": 1, "batch_size": 64}
+    asked = {"bank": 20, "steps": 1, "batch_size": 64, "embedding": True, "random_state": 0}
 
     def begin():
-        return _Job(Shards(data), out, ALONE, 3, 0, True, sizes, {}).begin(force=True)
+        own = _Job(Shards(data), out, ALONE, 3, {**asked, "trust": False, "verbose": False}, {})
+        return own.begin(force=True)
 
     begin()  # an empty folder is nobody's
     assert [path.name for path in out.iterdir()] == ["checkpoint"]

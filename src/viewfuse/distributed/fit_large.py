@@ -99,9 +99,9 @@ def fit_large(
     with joined(device) as processes:
         shards = Shards(paths, id_column, blocks)
         _check_apart(shards, Path(out))
-        sizes = {"bank": bank, "steps": steps, "batch_size": batch_size}
-        job = _Job(shards, Path(out), processes, n_clusters, random_state, embedding, sizes, params)
-        job.trust, job.verbose = trust_unchanged, verbose
+        asked = {"bank": bank, "steps": steps, "batch_size": batch_size, "embedding": embedding}
+        asked |= {"random_state": random_state, "trust": trust_unchanged, "verbose": verbose}
+        job = _Job(shards, Path(out), processes, n_clusters, asked, params)
         done = job.begin(force)
         with Progress(shown=verbose and processes.is_first) as progress:
             if done is None:
@@ -128,31 +128,34 @@ def _check_apart(shards: Shards, out: Path) -> None:
 class _Job:
     """One call: what was asked for, what "auto" means on this device, and the places of all that is written."""
 
-    trust = verbose = False
-
     def __init__(
-        self, shards: Shards, out: Path, processes: Processes, n_clusters: int | str, random_state: int,
-        embedding: bool, sizes: Mapping[str, int | str], params: Mapping[str, Any],
-    ) -> None:  # fmt: skip
-        self.shards, self.out, self.processes = shards, out, processes
-        self.n_clusters, self.embedding, self.params = n_clusters, embedding, params
+        self,
+        shards: Shards,
+        out: Path,
+        processes: Processes,
+        n_clusters: int | str,
+        asked: Mapping[str, Any],
+        params: Mapping[str, Any],
+    ) -> None:
+        self.shards, self.out, self.processes, self.n_clusters, self.params = shards, out, processes, n_clusters, params
+        self.embedding, self.trust, self.verbose = asked["embedding"], asked["trust"], asked["verbose"]
         kind = processes.device.type
-        self.bank = checked_count("bank", sizes["bank"], LEAST_BANK, auto=BANK[kind])
-        self.steps = checked_count("steps", sizes["steps"], auto=STEPS[kind])
-        self.batch_size = checked_count("batch_size", sizes["batch_size"], auto=BATCH[kind])
+        self.bank = checked_count("bank", asked["bank"], LEAST_BANK, auto=BANK[kind])
+        self.steps = checked_count("steps", asked["steps"], auto=STEPS[kind])
+        self.batch_size = checked_count("batch_size", asked["batch_size"], auto=BATCH[kind])
         if processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
         if params.get("outliers", "mark") != "mark":
             raise SettingError(Setting("outliers"), " of many files are not looked for; leave it out")
-        self.seed = processes.from_first(replicate_seeds(random_state, 1)[0])
+        self.seed = processes.from_first(replicate_seeds(asked["random_state"], 1)[0])
         self.kept, self.model, self.labels, self.summary, self.columns = self.places = [out / one for one in _NAMES]
         self.seconds: dict[str, float] = {}
         self.facts = {
             "n_clusters": n_clusters, "random_state": self.seed, "batch_size": self.batch_size,
-            "bank": self.bank, "steps": self.steps, "embedding": embedding,
+            "bank": self.bank, "steps": self.steps, "embedding": self.embedding,
             **{name: repr(one) if isinstance(one, Config) else one for name, one in params.items()},
-            "rows": len(shards), "views": list(shards.layout.names), "shards": shards.digest(),
+            "rows": len(shards), "views": list(shards.layout.names), "shards": processes.together(shards.digest),
             "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": kind,
         }  # fmt: skip
 

@@ -315,7 +315,7 @@ class SharedStep:
         if self._processes.size > 1:  # in one message
             gradients = [one.grad for one in self.network.parameters() if one.grad is not None]
             summed = self._processes.sum_(torch.cat([one.flatten() for one in gradients]))
-            for gradient, part in zip(gradients, summed.split([one.numel() for one in gradients]), strict=True):
+            for gradient, part in zip(gradients, torch.split(summed, [one.numel() for one in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         self.adam.step()
         self._terms += torch.stack([term.detach().sum() for term in terms])

@@ -55,16 +55,17 @@ def fit_components(parts: Parts, count: int, *, centred: bool) -> Components:
     Directions along which no row differs are left out; where none is left, there is one of zeros.
     """
     looks = [(part.shape[0], column_sums(part), np.square(stored(part)).sum()) for part in parts()]
-    n_rows, total, squares = (sum(look[i] for look in looks) for i in range(3))
+    n_rows, squares = sum(look[0] for look in looks), float(sum(look[2] for look in looks))
+    total: Numbers = np.asarray(sum(look[1] for look in looks))
     mean = total / n_rows if centred else np.zeros_like(total)
     # Exact where the pairs of columns or of rows are few, and pairs of parts as well: each is made anew.
     by_rows = _by_rows if n_rows <= _EXACT and len(looks) <= _PAIRED_PARTS else _by_iteration
     solve = _by_columns if len(mean) <= min(n_rows, _EXACT) else by_rows
     values, axes = solve(parts, mean, min(count, n_rows, len(mean)))
-    real = values > max(_NOTHING * values.max(initial=0.0), _ROUNDING * float(squares))
+    real = values > max(_NOTHING * values.max(initial=0.0), _ROUNDING * squares)
     if not real.any():
         return Components(mean, np.zeros((len(mean), 1)))
-    whole = float(squares) - n_rows * float(mean @ mean)
+    whole = squares - n_rows * float(mean @ mean)
     kept = float(np.clip(values[real].sum() / whole, 0, 1)) if whole > 0 else 1.0
     axes = axes[:, real]
     return Components(mean, axes * np.where((axes**3).sum(axis=0) < 0, -1.0, 1.0), kept)
