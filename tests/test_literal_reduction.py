@@ -238,9 +238,9 @@ def test_directions_along_which_no_row_differs_are_left_out():
 @PARTS
 @pytest.mark.parametrize("how", ["pca", "standard", "log1p", "counts", "words", "links"])
 def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, make, cells, how):
-    values, present = counts(30, 12), hidden(30)
+    values, present = counts(16, 8), hidden(16)
     values[~present] = 99
-    monkeypatch.setattr(parts_and_rows, "_CELLS_AT_A_TIME", cells)
+    monkeypatch.setattr(parts_and_rows, "_CELLS_AT_A_TIME", 2 * cells)
     name = {"pca": "none", "counts": "log", "words": "terms"}.get(how, how)
     rows, _ = literal_transform(values.tolist(), values[present], name) if how != "pca" else (values, 1.0)
     rows = np.array(rows)
@@ -248,7 +248,7 @@ def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, ma
     monkeypatch.setattr(frontend, "_MOST", 4)
     found = fit_front_end(make(values), present, how)
     sparse = how in ("words", "links")
-    mean = np.zeros(12) if sparse else rows[present].mean(axis=0)
+    mean = np.zeros(8) if sparse else rows[present].mean(axis=0)
     _, sizes, axes = np.linalg.svd(rows[present] - mean, full_matrices=False)
     axes = np.array([axis * np.sign((axis**3).sum()) for axis in axes[:4]])
     weights = (sizes[:4] / sizes[0]) ** 2 if how == "links" else np.ones(4)
@@ -266,7 +266,7 @@ def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, ma
     np.testing.assert_allclose(found.invert(reduced), np.clip(full, low, high), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("n", "rank"), [(110, 10), (111, 11), (400, 20), (2_450, 49), (2_600, 50)])
+@pytest.mark.parametrize(("n", "rank"), [(110, 10), (111, 11), (400, 20), (2_600, 50)])
 def test_as_many_components_as_the_root_of_the_samples(n, rank):
     wide = np.random.default_rng(0).normal(size=(n, 257)).astype(np.float32)
     assert fit_front_end(wide, np.arange(n) % 4 > 0).columns == rank  # samples that lack the view count as well

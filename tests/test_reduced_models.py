@@ -13,7 +13,7 @@ from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_
 from viewfuse.selection import messages
 from viewfuse.selection.decisions import ViewReduction
 
-QUICK = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=8, joint_epochs=2, learning_rate=2e-3)}
+QUICK = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=5, joint_epochs=1, learning_rate=2e-3)}
 
 
 def counts_and_measurements(n=90, seed=0):

@@ -126,7 +126,7 @@ def test_least_is_no_zero_where_no_cell_is_zero():
 
 @pytest.mark.parametrize("how", REDUCING)
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_sparse_is_as_dense(how, seed):
     values, present = TABLES[how](seed=seed), rng(seed).random(60) < 0.7
     dense = fit_front_end(values, present, how).apply(values)
@@ -135,7 +135,7 @@ def test_sparse_is_as_dense(how, seed):
 
 
 def test_sparse_is_as_dense_where_rows_are_many():
-    values = gene_counts(n=400) + 5
+    values = gene_counts(n=320) + 5
     dense, sparse = (fit_front_end(table, everyone(values), "pca") for table in (values, sp.csr_matrix(values)))
     assert sparse.kept == pytest.approx(dense.kept)
     reduced = dense.apply(values)
@@ -150,7 +150,7 @@ def test_auto_takes_what_suits_the_kind(kind):
 
 @pytest.mark.parametrize("how", REDUCING)
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_order_of_columns_does_not_matter(how, seed):
     values, order = TABLES[how](seed=seed), rng(seed).permutation(WIDE)
     one = fit_front_end(values, everyone(values), how).apply(values)
@@ -164,7 +164,7 @@ def test_order_of_columns_does_not_matter_to_iteration(monkeypatch):
 
 
 @pytest.mark.parametrize("how", REDUCING)
-@pytest.mark.parametrize("hidden", [np.nan, -1e6, 1e6])
+@pytest.mark.parametrize("hidden", [np.nan, 1e6])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
 def test_hidden_rows_have_no_say(how, hidden, make):
     values, present = TABLES[how](), rng(1).random(60) < 0.6

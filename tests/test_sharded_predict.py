@@ -45,13 +45,25 @@ def write(path, seed, rows):
     np.savez(path, a=views[0], b=views[1], ids=np.array([f"{path.stem}-{i}" for i in range(rows)]))
 
 
-@pytest.fixture
-def shards(tmp_path):
-    folder = tmp_path / "shards"
+def write_all(folder):
     folder.mkdir()
     for number, rows in enumerate(ROWS):
         write(folder / f"part-{number}.npz", number, rows)
     return sorted(folder.iterdir())
+
+
+@pytest.fixture
+def shards(tmp_path):
+    return write_all(tmp_path / "shards")
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """What one run says of all shards, and the labels that it writes."""
+    folder = tmp_path_factory.mktemp("whole")
+    result = many(model, write_all(folder / "shards"), folder / "labels")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), {path.name: path.read_bytes() for path in (folder / "labels").glob("*.csv")}
 
 
 def predict(model, pattern, out, *options):
@@ -67,16 +79,14 @@ def changed(out):
     return {path.name: path.stat().st_mtime_ns for path in out.glob("*.csv")}
 
 
-def test_each_file_gets_the_labels_that_it_would_get_alone(model, shards, tmp_path):
-    result = many(model, shards, tmp_path / "labels")
-    assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
+def test_each_file_gets_the_labels_that_it_would_get_alone(model, shards, whole, tmp_path):
+    facts, labels = whole
     assert (facts["shards"], facts["skipped"], facts["samples"]) == (3, 0, sum(ROWS))
     assert sum(facts["cluster_sizes"]) == sum(ROWS)
     for shard in shards:
         alone = tmp_path / f"alone-{shard.stem}.csv"
         assert predict(model, shard, alone).exit_code == 0
-        assert (tmp_path / "labels" / f"{shard.stem}.csv").read_bytes() == alone.read_bytes()
+        assert labels[f"{shard.stem}.csv"] == alone.read_bytes()
 
 
 def test_what_is_done_is_skipped_and_what_changed_is_done_again(model, shards, tmp_path):
@@ -108,7 +118,7 @@ def test_labels_of_another_model_are_replaced_only_by_force(model, shards, tmp_p
 
 
 @pytest.mark.parametrize("where", ["predict_parts", "write_file"])
-def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, tmp_path, monkeypatch, where):
+def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, whole, tmp_path, monkeypatch, where):
     """Between labels and record, too, where the labels are there but nothing says so."""
     out, own, left = tmp_path / "labels", getattr(sharded_predict, where), [1]
 
@@ -124,9 +134,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_labels(model, shards, tmp_
     assert stopped.exit_code == 130
     assert "interrupted; 1 of 3 files were done; the same command resumes with the others" in stopped.stderr
     assert json.loads(many(model, shards, out).stdout)["skipped"] == 1
-    many(model, shards, tmp_path / "whole")
-    for path in sorted((tmp_path / "whole").glob("*.csv")):
-        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert {path.name: path.read_bytes() for path in out.glob("*.csv")} == whole[1]
     assert sorted(path.name for path in out.iterdir()) == ["done", "part-0.csv", "part-1.csv", "part-2.csv"]
 
 
@@ -261,15 +269,14 @@ def test_without_ray_one_line_says_what_to_install(model, shards, tmp_path, monk
         pytest.param(("--engine", "ray", "--jobs", "2"), marks=pytest.mark.slow),
     ],
 )
-def test_files_side_by_side_are_written_as_in_turn(model, shards, tmp_path, monkeypatch, words):
+def test_files_side_by_side_are_written_as_in_turn(model, shards, whole, tmp_path, monkeypatch, words):
     ray = fake_ray.put(monkeypatch)
-    here = json.loads(many(model, shards, tmp_path / "here").stdout)
+    here, labels = whole
     with joblib.parallel_config("threading"):  # test_jobs.py has workers, which take seconds to start
         there = json.loads(many(model, shards, tmp_path / "there", *words).stdout)
     assert all(here[name] == there[name] for name in set(here) - {"rows_per_second", "written to"})
     assert len(ray.events) == 2 * ("ray" in words)
-    for path in (tmp_path / "here").glob("*.csv"):
-        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "there").glob("*.csv")} == labels
 
 
 @pytest.mark.parametrize(("n_jobs", "files"), [(None, 1), (2, 1), (2, 2)])
