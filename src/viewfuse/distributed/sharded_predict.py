@@ -73,8 +73,9 @@ class Shard:
     def recorded(self) -> dict[str, Any]:
         """What was written after the labels; nothing where they are not there, or their record is damaged."""
         try:
-            return unsealed(self.record.read_bytes()) if self.labels.exists() else {}
-        except (OSError, ValueError):
+            record = unsealed(self.record.read_bytes())
+            return {**record, "model": record["of"]["model"]} if self.labels.exists() else {}
+        except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def known(self, asked: ShardTask, trust: bool = False) -> Found | None:
@@ -139,10 +140,11 @@ def predict_shards(
     known: dict[Shard, Found] = {}
     with exclusive(out, patience=0):
         if not again:
-            marks = {shard.recorded()["of"]["model"] for shard in shards if shard.recorded()}
+            marks = {record["model"] for record in map(Shard.recorded, shards) if record}
             if marks - {wanted.mark}:
-                other = f"{out} has labels of another model; give another folder, or --force to write all anew"
-                raise CannotWrite(other)
+                raise CannotWrite(
+                    f"{out} has labels of another model; give another folder, or --force to write all anew"
+                )
             before = [(shard, shard.known(wanted, trust_unchanged)) for shard in shards]
             known = {shard: found for shard, found in before if found is not None}
         began = time.monotonic()

@@ -45,15 +45,10 @@ _FOOTER = 8
 
 
 class Rows(NamedTuple):
-    """Some rows of a shard that have a view at least.
+    """Some rows of a shard that have a view at least: ids of pyarrow and their hashes, of shape (rows,).
 
-    Attributes
-    ----------
-    ids : array of pyarrow
-    keys : hashed ids, of shape (rows,)
-    values : float32 array of shape (rows, columns of all views), measured from the layout's offset; NaN where a cell is
-        empty or a view is missing
-    batch, places : of pyarrow, as it was read, and which of its rows these are
+    Values, of shape (rows, columns of all views), are measured from the layout's offset, and NaN where a cell is empty
+    or a view is missing. `batch` is of pyarrow, as it was read, and `places` say which of its rows these are.
     """
 
     ids: Any
@@ -65,13 +60,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a shard are which view.
+    """Which columns of a shard are which view, and what the columns of all views are measured from.
 
-    Attributes
-    ----------
-    sources : per view the columns of the file: its only one, of lists, or several of numbers
-    columns : per view the names of its columns, or their numbers
-    offset : what the columns of all views are measured from
+    A view has one column of lists as its source, or several of numbers; its own columns have names, or numbers.
     """
 
     id_column: str
@@ -119,14 +110,7 @@ class Layout:
 
 
 class Shards:
-    """Parquet files that are one data set.
-
-    Parameters
-    ----------
-    paths : a folder, a pattern such as "rows/*.parquet", or a list of files
-    id_column : by default the first one
-    blocks : per view a pattern of its columns, or a list of them
-    """
+    """Parquet files that are one data set: those in a folder, of a pattern such as "rows/*.parquet", or of a list."""
 
     def __init__(
         self, paths: str | PathLike[str] | Sequence[Any], id_column: str | None = None, blocks: Blocks | None = None
