@@ -150,6 +150,8 @@ def test_finished_results_are_neither_made_again_nor_overwritten_in_silence(whol
     (tmp_path / "mine.txt").touch()
     with pytest.raises(CannotWrite, match="exists already; give another --out, or --force"):
         quick_fit(data, tmp_path)
+    with pytest.raises(CannotWrite, match=r"mine\.txt is a file; give a folder as --out"):
+        quick_fit(data, tmp_path / "mine.txt", force=True)
 
 
 def test_results_of_another_fit_are_kept_and_what_differs_is_told(whole):

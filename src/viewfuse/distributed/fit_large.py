@@ -182,6 +182,8 @@ class _Job:
                 raise CannotWrite(f"{self.out} has the results of another fit: {differing}; {cure}")
             self._forget_checkpoint()  # a kill may have come before all of it was gone
             return found
+        if self.out.exists() and not self.out.is_dir():
+            raise CannotWrite(f"{self.out} is a file; give a folder as --out")
         checkpoint = Checkpoint(self.kept, self.facts)
         if not (force or checkpoint.has_begun() or not self.out.is_dir() or not any(self.out.iterdir())):
             raise CannotWrite(f"{self.out} exists already; give another --out, or --force to overwrite it")

@@ -229,7 +229,7 @@ class FrontEnd:
 def no_front_end(width: int, kind: Kind | None = None) -> FrontEnd:
     """That of a view which stays as it is."""
     none, axes = np.zeros(0, np.float32), np.zeros((width, 0), np.float32)
-    return FrontEnd("none", kind or Kind(), Transform("none"), none, axes, 1.0, 0.0, none, none)
+    return FrontEnd("none", kind or Kind(), Transform("none", 1.0, none), none, axes, 1.0, 0.0, none, none)
 
 
 def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto") -> FrontEnd:
