@@ -182,7 +182,7 @@ def shards_of(files: Sequence[Path], out: Path) -> list[Shard]:
 
 
 def predict_shard(fitted: Any, asked: ShardTask, shard: Shard, advance: Callable[[int, int], None]) -> Found:
-    """Write the labels of one shard, and then that they are there; `advance` gets rows that are done, and their bytes."""
+    """Write the labels of one shard, and then that they are there; `advance` gets rows that are done, and bytes."""
     shard.record.unlink(missing_ok=True)  # whatever was there is true no longer
     content = shard.content()  # before it is read: a file that changes meanwhile is done again
     given = shard.file if asked.view is None else {asked.view: shard.file}
