@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,44 +30,38 @@ def roughly_nearest(queries: Tensor, pool: Tensor, count: int) -> Tensor:
     return torch.cat(chunks)
 
 
-def inverted_lists(pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> InvertedLists | None:
-    """The lists of the rows of a pool, tuned by `nearest`, which finds neighbours of some rows; None without FAISS."""
+def inverted_lists(pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> Callable[[Tensor, int], Tensor] | None:
+    """Find rows of a pool near queries by FAISS's inverted file: in the lists around the nearest centres.
+
+    What is returned takes queries and a count, and gives rows of shape (queries, count), NO_NEIGHBOR where too few were
+    found. How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours,
+    which `nearest` finds exactly. None without FAISS.
+    """
     try:
         import faiss
     except ImportError:
         hint = "%d rows are searched exactly, which takes long; FAISS is faster: %s"
         logging.getLogger(__name__).warning(hint, len(pool), how_to_install("faiss-cpu", "ann"))
         return None
-    return InvertedLists(faiss, pool, nearest)
+    points = np.ascontiguousarray(pool.numpy(), dtype=np.float32)
+    n, width = points.shape
+    n_lists = int(4 * n**0.5)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, n_lists)
+    index.cp.seed, index.cp.niter = 0, 8
+    chosen = np.random.default_rng(0).permutation(n)
+    index.train(points[np.sort(chosen[: 40 * n_lists])])
+    index.add(points)
 
-
-class InvertedLists:
-    """FAISS's inverted file: rows in lists around centres, of which the nearest are searched.
-
-    How many lists are searched is decided on the data: so many that a sample of the rows finds its neighbours.
-    """
-
-    def __init__(self, faiss: Any, pool: Tensor, nearest: Callable[[Tensor], Tensor]) -> None:
-        points = np.ascontiguousarray(pool.numpy(), dtype=np.float32)
-        n, width = points.shape
-        n_lists = int(4 * n**0.5)
-        self._index = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, n_lists)
-        self._index.cp.seed = 0
-        self._index.cp.niter = 8
-        chosen = np.random.default_rng(0).permutation(n)
-        self._index.train(points[np.sort(chosen[: 40 * n_lists])])
-        self._index.add(points)
-        rows = torch.from_numpy(np.sort(chosen[:300]))
-        truth = nearest(rows)
-        self._index.nprobe = 4
-        while self._index.nprobe < self._index.nlist:
-            found = self.candidates(pool[rows], truth.shape[1] + SPARE)
-            recall = (truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean()
-            if recall >= _LEAST_RECALL:
-                return
-            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
-
-    def candidates(self, queries: Tensor, count: int) -> Tensor:
-        """Rows near each query, of shape (queries, count); NO_NEIGHBOR where too few were found."""
-        _, rows = self._index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
+    def candidates(queries: Tensor, count: int) -> Tensor:
+        _, rows = index.search(np.ascontiguousarray(queries.numpy(), dtype=np.float32), count)
         return torch.from_numpy(rows)
+
+    rows = torch.from_numpy(np.sort(chosen[:300]))
+    truth = nearest(rows)
+    index.nprobe = 4
+    while index.nprobe < n_lists:
+        found = candidates(pool[rows], truth.shape[1] + SPARE)
+        if (truth[:, :, None] == found[:, None, :]).any(dim=2).double().mean() >= _LEAST_RECALL:
+            break
+        index.nprobe = min(2 * index.nprobe, n_lists)
+    return candidates

@@ -10,7 +10,7 @@ Stored samples are recognised, so that a training sample is placed as it was in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.many import SPARE, InvertedLists, inverted_lists, roughly_nearest
+from viewfuse.neighbors.many import SPARE, inverted_lists, roughly_nearest
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
@@ -319,7 +319,7 @@ class ViewIndex:
         if is_large and kind == "cuda":
             return self.among(queries, roughly_nearest(queries, self._pool(), wanted), ties, count, same=same)
         if is_large and self._lists is not None:
-            return self.among(queries, self._lists.candidates(queries, wanted), ties, count, same=same)
+            return self.among(queries, self._lists(queries, wanted), ties, count, same=same)
         is_kept = not same and not is_large and len(self._keys) * self._view.shape[1] <= _CELLS_KEPT
         return nearest(queries, self._points if is_kept else self._pool(), ties, count, same=same)
 
@@ -337,7 +337,7 @@ class ViewIndex:
         return max(float(part.square().sum(dim=1).max()) for part in torch.split(self._pool(), _ROWS_AT_A_TIME))
 
     @cached_property
-    def _lists(self) -> InvertedLists | None:
+    def _lists(self) -> Callable[[Tensor, int], Tensor] | None:
         """Made when they are first needed; None without FAISS."""
         pool = self._pool()
 
