@@ -30,7 +30,7 @@ from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 N, BANK, WIDTHS, PER_BUCKET = 70, 30, (3, 2), 30
-GROUP, GROUPS, STEPS, SEED, RATE, WEIGHT = 4, 2, 3, 5, 0.4, 0.8
+GROUP, GROUPS, STEPS, SEED, RATE, WEIGHT = 4, 3, 3, 5, 0.4, 0.8
 SMALL = {
     "config": Config(n_neighbors=3, embedding_dim=8, hidden_dim=6, pretrain_epochs=1, joint_epochs=1, noise=0.3,
                      learning_rate=3e-4, feature_dropout=0.2, robustness_weight=0.5),
