@@ -333,7 +333,8 @@ class LabelFiles:
     def __init__(self, folder: Path, shards: Shards, model: Model, *, contents: Contents, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._contents = folder, shards, model, contents
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
-        self._turns, (self._n_clusters, width) = turns(model.stored.present.device), model.network.centers.shape
+        self._turns = turns(model.stored.present.device)
+        self._n_clusters, width = model.network.centers.shape
         arrow = self._arrow
         kinds = {
             "id": self._parquet.read_schema(shards.paths[0]).field(shards.layout.id_column).type,

@@ -147,11 +147,12 @@ class BucketReader:
 
     def bank(self) -> tuple[list[Any], NDArray[np.float32]]:
         """Ids and values of the rows that are in the bank, in the order of the hashes."""
-        ids, chosen, last = dict(pair for own in self._records for pair in own["ids"]), [], self.buckets.last_in_bank
-        found = []
-        for bucket in range(int(self.buckets.of_rows(np.array([last], np.uint64))[0]) + 1):
+        ids = dict(pair for own in self._records for pair in own["ids"])
+        last = np.array([self.buckets.last_in_bank], np.uint64)
+        chosen, found = [], []
+        for bucket in range(int(self.buckets.of_rows(last)[0]) + 1):
             keys, values = self.rows(bucket)
-            count = int(np.searchsorted(keys, np.uint64(last), side="right"))
+            count = int(np.searchsorted(keys, last, side="right")[0])
             chosen += keys[:count].tolist()
             found.append(values[:count])
         return [ids[key] for key in chosen], np.concatenate(found)
