@@ -1,8 +1,8 @@
 """Batches: their random numbers, passes of a fixed number of rows, and several networks stacked as one.
 
-A sample gets the same numbers in any pass and any stack. Random numbers follow from nothing but a seed, an epoch and a
-place: each is the hash of a counter (SplitMix64, Steele et al. 2014) in plain integer arithmetic, so that several
-seeds are drawn from at once, and nothing has to be fetched from the host while a GPU works.
+A sample gets the same numbers in any pass and any stack. Random numbers follow from a seed, an epoch and a place only:
+each is the hash of a counter (SplitMix64, Steele et al. 2014), so that several seeds are drawn from at once, and a GPU
+never waits for the host.
 """
 
 from __future__ import annotations
@@ -112,14 +112,13 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
     if threads not in sizes:  # which decide how products are split
         like, draws = stored.take(torch.arange(whole) % len(stored)), torch.Generator().manual_seed(0)
         tried = replace(like, values=[torch.rand(view.shape, generator=draws).to(view) for view in like.values])
-        sizes[threads] = next((size for size in _ROWS_FOR_FEW if _is_the_same(work, tried, size)), whole)
+        at_once = work(tried)
+        for size in (*_ROWS_FOR_FEW, whole):
+            sizes[threads] = size
+            parts = [work(tried.take(slice(start, start + size))) for start in range(0, whole, size)]
+            if torch.equal(torch.cat(parts), at_once):
+                break
     return sizes[threads]
-
-
-def _is_the_same(work: Callable[[Samples], Tensor], samples: Samples, size: int) -> bool:
-    """Whether passes of `size` rows give, to the bit, what one pass over all samples gives."""
-    parts = (work(samples.take(slice(start, start + size))) for start in range(0, len(samples), size))
-    return all(map(torch.equal, parts, torch.split(work(samples), size)))
 
 
 @torch.no_grad()
@@ -188,10 +187,8 @@ def network_bytes(network: Any) -> int:
 
 def max_stacked(network: Any, device: torch.device) -> int:
     """How many networks like this one are trained at once on a device."""
-    if not can_stack(network):
-        return 1
-    most = MAX_STACKED[device.type]
-    if device.type != "cuda":
+    most = MAX_STACKED[device.type] if can_stack(network) else 1
+    if most == 1 or device.type != "cuda":
         return most
     return max(1, min(most, int(_SHARE * free_bytes(device) // network_bytes(network))))
 
@@ -205,14 +202,26 @@ def free_bytes(device: torch.device) -> int:
 
 
 def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]:
-    """One seed per training: that of the random state itself, and others that have nothing to do with it.
+    """One seed per training, without touching the global generator; the first is that of the random state itself.
 
     Parameters
     ----------
     n_init : how many, or "auto"
     usual : what "auto" means
     """
-    count, seed = checked_count("n_init", n_init, auto=usual), _seed(random_state)
+    count = checked_count("n_init", n_init, auto=usual)
+    if random_state is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    elif isinstance(random_state, np.random.RandomState):
+        seed = int(random_state.randint(2**31 - 1))
+    elif isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**31 - 1))
+    elif isinstance(random_state, Integral) and 0 <= int(random_state) < 2**64:
+        seed = int(random_state)
+    else:
+        in_python = Advice((", None or a ", Setting("RandomState")))
+        wanted = " must be an integer from 0 to 2**64 - 1", in_python
+        raise SettingError(Setting("random_state"), *wanted, f"; got {random_state!r}")
     others = np.random.SeedSequence([seed, 2**32]).generate_state(count)[1:]
     return [seed, *(int(other) for other in others)]
 
@@ -223,20 +232,6 @@ def seed_under_scaling(seed: int, place: int) -> int:
     With equal seeds networks that see nearly the same data agree, however little they find.
     """
     return seed if place == 0 else int(np.random.SeedSequence([seed, 2**33, place]).generate_state(1)[0])
-
-
-def _seed(random_state: Any) -> int:
-    """A seed, without touching the global generator."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
-        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
-        return int(draw(2**31 - 1))
-    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**64:
-        in_python = Advice((", None or a ", Setting("RandomState")))
-        wanted = " must be an integer from 0 to 2**64 - 1", in_python
-        raise SettingError(Setting("random_state"), *wanted, f"; got {random_state!r}")
-    return int(random_state)
 
 
 def generator_for_start(seed: int) -> Generator:
@@ -314,13 +309,8 @@ def _counters(count: int, device: torch.device) -> Tensor:
 
 
 def _stride(count: int) -> int:
-    """How far keys go where `count` numbers are drawn."""
-    return _signed(count * _INCREMENT)
-
-
-def _signed(number: int) -> int:
-    """The number modulo 2**64, as torch's signed numbers wrap."""
-    return (number + 2**63) % 2**64 - 2**63
+    """How far keys go where `count` numbers are drawn: modulo 2**64, as torch's signed numbers wrap."""
+    return (count * _INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def _states(seed: int, epoch: int) -> NDArray[np.uint64]:

@@ -1,9 +1,8 @@
 """The training engine: networks go through the stages of a method.
 
-A method gives a network and a schedule, which is a list of stages; a stage is a loss and how long it is learned. The
-engine shuffles and batches, steps the optimiser, keeps checkpoints, records the losses, and stops where a stage is over
-or a loss is no longer finite. It knows nothing else of a method. Networks whose layers take a leading axis for
-replicates are stacked and trained at once; all others are trained one after the other.
+A stage is a loss and how long it is learned. The engine shuffles and batches, steps the optimiser, keeps checkpoints,
+records the losses, and stops where a stage is over or a loss is no longer finite. It knows nothing else of a method.
+Networks whose layers take a leading axis for replicates are trained at once, others one after the other.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import torch
@@ -63,15 +61,7 @@ class JointStage:
 class Progress:
     """Shows the epochs of a whole fit.
 
-    Used as a context manager; the bar is removed at the end, and nothing is shown before the first stage begins.
-
-    Parameters
-    ----------
-    shown : whether anything is shown at all
-
-    Attributes
-    ----------
-    epochs : of the stage, so far
+    Used as a context manager, which removes the bar at the end. `epochs` are those of the stage so far.
     """
 
     def __init__(self, *, shown: bool = False) -> None:
@@ -83,9 +73,13 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end_stage()
         self._bar.close()
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Show nothing in another process."""
+        return Progress, ()
 
     def expect(self, epochs: int) -> None:
         """Say how many epochs are still to come, at most."""
@@ -108,10 +102,6 @@ class Progress:
         for _ in range(epochs - self.epochs):
             self.advance(loss)
 
-    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
-        """Show nothing in another process."""
-        return Progress, ()
-
     @property
     def is_shown(self) -> bool:
         """Whether anything is shown at all."""
@@ -121,26 +111,17 @@ class Progress:
         """A line for people that stays; nothing where it is empty."""
         if line and self._has_lines:
             tell(line)
-        elif line and not self._bar.disable:
+        elif line and self.is_shown:
             self._bar.write(line, file=sys.stderr)
 
     def end_stage(self) -> None:
         """Say how long the stage took; others may follow."""
         if self._stage and self._has_lines:
-            seconds = time.perf_counter() - self._began
-            self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
+            self.tell(f"{self._stage}: {self.epochs} epochs in {time.perf_counter() - self._began:.0f} s")
         self._stage = ""
 
 
 SILENT = Progress()
-"""Shows nothing."""
-
-
-_CURE = (
-    "lower ", Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"),
-    " or 'standard' if the data have extreme values",
-)  # fmt: skip
-
 Loss = Callable[[Tensor], Mapping[str, Tensor]]
 """From a batch of elements, of shape (replicates, batch) or (replicates, batch, numbers of an element), to terms of
 shape (replicates,). A term called "total" is what is minimised; without it that is the sum of all terms. For networks
@@ -178,6 +159,10 @@ class Stage:
     weights: Sequence[nn.Parameter] | None = None
     after_epoch: Callable[[int], None] = lambda epoch: None
     watches: Sequence[Any] = ()
+
+    def is_over(self, runs: Sequence[TrainState]) -> bool:
+        """Whether no network has anything more to learn."""
+        return all(run.joint_stage.stopped if self.watches else run.diverged for run in runs)
 
     def steps(self, n_elements: int) -> tuple[int, int]:
         """Steps of an epoch, and elements of each."""
@@ -294,17 +279,14 @@ class Training:
     @cached_property
     def pooled(self) -> Samples:
         """All samples in one set, in which those that networks share stand once; see `first_rows`."""
-        return pool(self._different)
+        return pool(list({id(run.stored): run.stored for run in self.runs}.values()))
 
     @cached_property
     def first_rows(self) -> Tensor:
         """Where the samples of each network begin in `pooled`, of shape (replicates, 1)."""
-        places = [next(i for i, one in enumerate(self._different) if one is run.stored) for run in self.runs]
+        different = list(dict.fromkeys(id(run.stored) for run in self.runs))
+        places = [different.index(id(run.stored)) for run in self.runs]
         return torch.tensor(places, device=self.device)[:, None] * self.n_samples
-
-    @cached_property
-    def _different(self) -> list[Samples]:
-        return list({id(run.stored): run.stored for run in self.runs}.values())
 
     def view(self, v: int, rows: Tensor) -> Tensor:
         """A view of the samples at `rows`, of shape (replicates, batch), as (replicates, batch, columns)."""
@@ -327,7 +309,7 @@ class Training:
         kept = checkpoint and checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
         with tensor_cores(self.device):
             for epoch in kept.left(range(first, until)) if kept else range(first, until):
-                if _is_over(stage, self.runs):
+                if stage.is_over(self.runs):
                     break
                 began = time.perf_counter()
                 terms = steps.run(epoch)
@@ -335,7 +317,7 @@ class Training:
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
                 if kept:
-                    kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
+                    kept.keep(epoch + 1, last=epoch + 1 == until or stage.is_over(self.runs))
         self.network.zero_grad()
         self.unstack()
         for network in (self.network, *self._networks):
@@ -353,10 +335,16 @@ class Training:
     def record(self, stage: str, terms: Mapping[str, Tensor], seconds: float) -> None:
         """Write down the means of an epoch, of terms of shape (steps, replicates), and who diverged."""
         for r, run in enumerate(self.runs):
-            if not run.joint_stage.stopped:
-                own = {name: term[:, r] for name, term in terms.items()}
-                run.diverged = run.diverged or _non_finite(own, run.n_epochs + 1)
-                run.record(stage, {name: float(term.mean()) for name, term in own.items()}, seconds)
+            if run.joint_stage.stopped:
+                continue
+            own = {name: term[:, r] for name, term in terms.items()}
+            bad = {name: ~torch.isfinite(term) for name, term in own.items() if name != "total"}
+            where = torch.stack(list(bad.values()), dim=1).any(dim=1).nonzero()
+            if len(where) and not run.diverged:
+                step = int(where[0])
+                broken = " and ".join(name for name, is_bad in bad.items() if is_bad[step])
+                run.diverged = f"the {broken} loss is not finite in epoch {run.n_epochs + 1}, step {step + 1}"
+            run.record(stage, {name: float(term.mean()) for name, term in own.items()}, seconds)
 
     def unstack(self) -> None:
         """Write what was learned into the networks that were given."""
@@ -390,7 +378,10 @@ class Epoch:
         self._order.copy_(torch.unflatten(order, 1, (steps, size)).transpose(0, 1))
         self._done.zero_()
         training.random.begin(keys[:, 0])
-        with _global_generator(training, keys):
+        devices = [training.device] if training.device.type == "cuda" else []
+        with nullcontext() if training.is_stacked else torch.random.fork_rng(devices):
+            if not training.is_stacked:  # layers of torch that draw, such as dropout, use the global generator
+                torch.manual_seed(int(keys[0, 0]) % 2**63)
             for _ in range(steps):
                 self._step()
         found = self._terms.cpu().clone()  # on a CPU the next epoch writes into the same place
@@ -413,35 +404,10 @@ class Epoch:
         self._done += 1
 
 
-@contextmanager
-def _global_generator(training: Training, keys: Tensor) -> Iterator[None]:
-    """Layers of torch that draw, such as dropout, use the global generator: seeded here, and restored afterwards."""
-    if training.is_stacked:
-        yield
-        return
-    with torch.random.fork_rng([training.device] if training.device.type == "cuda" else []):
-        torch.manual_seed(int(keys[0, 0]) % 2**63)
-        yield
-
-
-def _is_over(stage: Stage, runs: Sequence[TrainState]) -> bool:
-    """Whether no network has anything more to learn in a stage."""
-    return all(run.joint_stage.stopped if stage.watches else run.diverged for run in runs)
-
-
-def _non_finite(terms: Mapping[str, Tensor], epoch: int) -> str:
-    """Where the first loss of an epoch that is not finite stands; empty if all are. Terms of shape (steps,)."""
-    bad = torch.stack([~torch.isfinite(term) for name, term in terms.items() if name != "total"], dim=1)
-    if not bad.any():
-        return ""
-    step_number = int(bad.any(dim=1).nonzero()[0])
-    names = [name for name in terms if name != "total"]
-    broken = " and ".join(name for name, is_bad in zip(names, bad[step_number].tolist(), strict=True) if is_bad)
-    return f"the {broken} loss is not finite in epoch {epoch}, step {step_number + 1}"
-
-
 def check_diverged(runs: Sequence[TrainState]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
-            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; ", *_CURE)
+            what = f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; lower "
+            extreme = " or 'standard' if the data have extreme values"
+            raise Diverged(what, Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"), extreme)
