@@ -215,7 +215,7 @@ def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
     for epoch in range(2):
         first.evaluate(epoch, torch.zeros(12, 1))
-    second.recall(first.counters, first.weights)
+    second.counters, second.weights = first.counters, first.weights
     for epoch in range(2, 9):
         second.evaluate(epoch, torch.zeros(12, 1))
     assert (list(stage.seen), stage.settled) == ([*range(4)], True)

@@ -199,9 +199,10 @@ class KeptStage:
                 setattr(run.joint_stage, name, own)
         device = self._runs[0].device
         for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
-            best = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
+            watch.counters = counters
+            watch.weights = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
             labels = tensors.get(f"labels.{i}")
-            watch.recall(counters, best, None if labels is None else labels.to(device))
+            watch.labels = None if labels is None else labels.to(device)
         self.epoch = facts["epoch"]
 
 
