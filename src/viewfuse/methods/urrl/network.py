@@ -40,12 +40,9 @@ _HIDDEN = -1e30
 
 
 class Mask(NamedTuple):
-    """M_A in the paper: what a key's bias adds to every score.
+    """M_A in the paper: what a key's bias, of shape (..., keys), adds to every score.
 
-    Attributes
-    ----------
-    bias : finite float tensor of shape (..., keys)
-    sees : tensor of shape (..., 1), 1 where a row has a key that is not hidden, else 0
+    `sees`, of shape (..., 1), is 1 where a row has a key that is not hidden, else 0.
     """
 
     bias: Tensor
@@ -56,24 +53,11 @@ class Mask(NamedTuple):
         """From a bias in which minus infinity hides a key."""
         return cls(bias.clamp(min=_HIDDEN), (bias > -torch.inf).any(dim=-1, keepdim=True).to(bias.dtype))
 
-    def view(self, v: int) -> Mask:
-        """That of one view, of a mask of shape (batch, views, keys)."""
-        return Mask(self.bias[:, v], self.sees[:, v])
-
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    """Attention(Q, K, V, M_A) in the paper, section 3.1.2.
+    """Attention(Q, K, V, M_A) in the paper, section 3.1.2, of tensors of shape (batch, heads, tokens, width).
 
     A row in which every key is masked attends to nothing and gives zero, with finite gradients.
-
-    Parameters
-    ----------
-    query, key, value : tensors of shape (batch, heads, tokens, width)
-    mask : of shape (batch, keys)
-
-    Returns
-    -------
-    tensor of shape (batch, heads, query tokens, width)
     """
     # Torch's own attention goes back on a GPU in an order that changes from run to run.
     scores = query @ key.mT * query.shape[-1] ** -0.5 + mask.bias[:, None, None, :]
@@ -96,10 +80,7 @@ class TransformerBlock(nn.Module):
     def forward(self, tokens: Tensor, mask: Mask, outputs: slice = slice(None)) -> Tensor:
         """Outputs of the block for the tokens in `outputs`; only those are computed.
 
-        Parameters
-        ----------
-        tokens : tensor of shape (batch, tokens, width)
-        mask : of shape (batch, tokens)
+        Tokens have shape (batch, tokens, width), and the mask (batch, tokens).
         """
         asked = tokens[:, outputs]
         mix = self._mix_one_head if self.n_heads == 1 else self._mix_heads
@@ -107,9 +88,9 @@ class TransformerBlock(nn.Module):
         return self.norm_feedforward(asked + self.feedforward(asked))
 
     def _mix_heads(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
-        key, value = self.key_value(tokens).chunk(2, dim=-1)
-        mixed = attend(self._heads(query), self._heads(key), self._heads(value), mask)
-        return mixed.transpose(1, 2).flatten(2)
+        each = query, *self.key_value(tokens).chunk(2, dim=-1)
+        heads = (x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2) for x in each)
+        return attend(*heads, mask).transpose(1, 2).flatten(2)
 
     def _mix_one_head(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
         """Applies the matrices of keys and values to the queries and the mixtures, of which there are fewer.
@@ -122,10 +103,6 @@ class TransformerBlock(nn.Module):
         scores = torch.baddbmm(bias, asked, tokens.mT, alpha=query.shape[-1] ** -0.5)
         mixed = scores.softmax(dim=-1) @ tokens
         return linear(mixed, value, self.key_value.bias.chunk(2, dim=-1)[1]) * mask.sees[:, None]
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(batch, tokens, width) to (batch, heads, tokens, width per head)."""
-        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:
@@ -140,16 +117,8 @@ def cosine_distances(tokens: Tensor) -> Tensor:
 def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
     """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
 
-    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
-
-    Parameters
-    ----------
-    valid : boolean tensor of shape (batch, views, list length)
-    available : boolean tensor of shape (batch, views)
-
-    Returns
-    -------
-    float tensor of shape (batch, views)
+    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity. Shapes (batch, views,
+    list length) and (batch, views) to (batch, views).
     """
     imputed = config.imputed_bias if config.three_level_mask else 0.0
     bias = torch.where(valid.any(dim=2), imputed, -torch.inf)
@@ -210,9 +179,7 @@ class OutputChoice(nn.Module):
 class Encoder(nn.Module):
     """NDE and VDE-T in the paper, sections 3.1.1 and 3.1.2: fuses the tokens of a list, or of all views, into one.
 
-    Parameters
-    ----------
-    widths : of the layers that map each view to its token, where there are any
+    `widths` are those of the layers that map each view to its token, where there are any.
     """
 
     def __init__(
@@ -230,12 +197,7 @@ class Encoder(nn.Module):
 
 
 class Network(nn.Module):
-    """f, g and h in the paper, section 3.1: encoder, decoder and clustering module.
-
-    Parameters
-    ----------
-    widths : columns per view
-    """
+    """f, g and h in the paper, section 3.1: encoder, decoder and clustering module; `widths` are columns per view."""
 
     stackable = True
 
@@ -263,7 +225,8 @@ class Network(nn.Module):
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
 
         def token(v: int) -> Tensor:
-            return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
+            mask = Mask(given.list_mask.bias[:, v], given.list_mask.sees[:, v])
+            return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], mask))
 
         return torch.stack(map_views(token, len(given.lists)), dim=1)
 
@@ -320,14 +283,7 @@ _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 
 
 def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int, step: float) -> float:
-    """Seconds that a fit takes at most on a CPU, roughly.
-
-    Parameters
-    ----------
-    widths : columns per view, after reduction
-    n_scalings : how many scalings are tried; 1 where the user names one
-    step : seconds of a step, as they were measured
-    """
+    """Seconds that a fit takes at most on a CPU, roughly, given those of a step and how many scalings are tried."""
     config, size = config.sized(n_samples), min(n_samples, config.batch_size)
     steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
     search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
@@ -344,10 +300,7 @@ def n_steps(n_samples: int, config: Config, n_scalings: int = 3) -> int:
 def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:
     """Bytes that a fit takes, besides the data as they were given; on a CPU within a factor of about two.
 
-    Parameters
-    ----------
-    widths : columns per view, after reduction
-    n_waiting : trainings that wait for their turn: their samples and weights are held
+    `widths` are columns per view, after reduction. `n_waiting` trainings hold samples and weights until their turn.
     """
     config = config.sized(n_samples)
     depth, parameters = max(config.search_depth, AGREEMENT_DEPTH), n_parameters(widths, config)
