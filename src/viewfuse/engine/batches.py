@@ -50,7 +50,7 @@ _BITS = 23
 
 
 class Placing(Protocol):
-    """A way to place samples: all that is asked of a method once its network is trained."""
+    """What is asked of a method once its network is trained."""
 
     @property
     def n_clusters(self) -> int:
@@ -64,19 +64,15 @@ class Placing(Protocol):
 
 
 def fixed_rows(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Row numbers, `size` at a time; the last pass is filled up with the last row.
-
-    Matrix products of one shape round alike, so what is computed of a row is the same to the bit in any batch.
-    """
+    """Row numbers, `size` at a time, the last one repeated: products of one shape round alike, in any batch."""
     for start in range(0, n, size):
         yield torch.arange(start, start + size, device=device).clamp(max=n - 1)
 
 
 def rows_for_all(n: int, device: torch.device) -> int | None:
-    """Rows per pass over a whole training set, for what is never compared with what is computed of a few samples.
+    """Rows per pass over a whole training set, where nothing is compared with what is computed of a few samples.
 
-    On a CPU large passes take a quarter less time. They are of one size, which fills up the last one least; None is the
-    usual number.
+    On a CPU large passes take a quarter less time. None is the usual number.
     """
     if device.type != "cpu":
         return None
@@ -163,9 +159,7 @@ def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tup
 @torch.no_grad()
 def unstack(together: nn.Module, networks: Sequence[nn.Module]) -> None:
     """Write what the stacked network holds into the networks; a single one holds it already."""
-    if together is networks[0]:
-        return
-    for learned, *own in _matched(together, networks):
+    for learned, *own in () if together is networks[0] else _matched(together, networks):
         for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
             weights.copy_(part)
 
@@ -227,10 +221,7 @@ def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]
 
 
 def seed_under_scaling(seed: int, place: int) -> int:
-    """The seed of a training with one of several scalings: that of the first is the seed itself.
-
-    With equal seeds networks that see nearly the same data agree, however little they find.
-    """
+    """The seed with one of several scalings: with equal ones networks agree on similar data, whatever they find."""
     return seed if place == 0 else int(np.random.SeedSequence([seed, 2**33, place]).generate_state(1)[0])
 
 
@@ -255,12 +246,7 @@ def segments(key: Tensor, places: Tensor, count: int) -> Tensor:
 
 
 class RandomNumbers:
-    """What is random in training, for several seeds at once: each number follows from a key and its place.
-
-    Parameters
-    ----------
-    seeds : one per network
-    """
+    """What is random in training, for the seeds of several networks: each number follows from a key and its place."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
         self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
@@ -281,8 +267,7 @@ class RandomNumbers:
     def dropout(self, shape: tuple[int, ...], rate: float) -> Tensor:
         """Factors of a shape whose first axis is the seeds: 0 for a share of `rate`, else 1 / (1 - rate).
 
-        A number is kept or not by 16 bits, so a hash decides on four of them: hashes for all were 28 % of the kernel
-        time of SURE on a GPU.
+        A number is kept or not by 16 bits, so a hash decides on four: hashes for all took long on a GPU.
         """
         count = prod(shape[1:])
         hashes = -(-count // 4)

@@ -16,11 +16,11 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from tempfile import gettempdir
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -36,25 +36,19 @@ _LONGEST_PART = 100
 FACTS = "fit.json"
 
 
-@dataclass
-class _Clock:
+def _clock() -> SimpleNamespace:
     """When the last file was written, and whether the user asked to stop."""
-
-    written: float = field(default_factory=time.monotonic)
-    stop: bool = False
+    return SimpleNamespace(written=time.monotonic(), stop=False)
 
 
 class Checkpoint:
-    """A folder that keeps the stages of one fit.
+    """A folder that keeps the stages of one fit; None keeps nothing.
 
-    Parameters
-    ----------
-    folder : where; None keeps nothing
-    facts : what must be the same for a fit to go on, by name: settings, data, versions
+    `facts` must be the same for a fit to go on, by name: settings, data, versions.
     """
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        self._folder, self._prefix, self._clock = folder, "", _Clock()
+        self._folder, self._prefix, self._clock = folder, "", _clock()
         self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
         if folder is None or not (folder / FACTS).exists():
@@ -69,7 +63,7 @@ class Checkpoint:
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a clock of its own."""
-        return {**self.__dict__, "_clock": _Clock()}
+        return {**self.__dict__, "_clock": _clock()}
 
     @property
     def whose(self) -> str:
@@ -153,7 +147,24 @@ class KeptStage:
             tensors, facts = _read_tensors(path)
             if not isinstance(facts, dict) or facts.get("fit") != checkpoint.whose:
                 raise CheckpointDiffers(f"{path} is of another fit; delete the folder to train anew")
-            self._restore(tensors, facts)
+            learner.network.load_state_dict(below("network", tensors))
+            states: dict[int, dict[str, Tensor]] = {}
+            for name, value in below("adam", tensors).items():
+                place, _, key = name.partition(".")
+                states.setdefault(int(place), {})[key] = value
+            adam = learner.adam
+            adam.load_state_dict({**adam.state_dict(), "state": states})
+            for run, known in zip(runs, facts["runs"], strict=True):
+                run.history, run.diverged = known["history"], known["diverged"]
+                for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
+                    own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
+                    setattr(run.joint_stage, name, own)
+            for i, (watch, counters) in enumerate(zip(watches, facts["watches"], strict=True)):
+                watch.counters = counters
+                watch.weights = {name: x.to(runs[0].device) for name, x in below(f"best.{i}", tensors).items()}
+                labels = tensors.get(f"labels.{i}")
+                watch.labels = None if labels is None else labels.to(runs[0].device)
+            self.epoch = facts["epoch"]
 
     def left(self, epochs: range) -> range:
         """Those that are still to come."""
@@ -183,27 +194,6 @@ class KeptStage:
         own = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
         _write(self._path, own, json.dumps(facts))
         self._checkpoint.written()
-
-    def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        self._learner.network.load_state_dict(below("network", tensors))
-        states: dict[int, dict[str, Tensor]] = {}
-        for name, value in below("adam", tensors).items():
-            place, _, key = name.partition(".")
-            states.setdefault(int(place), {})[key] = value
-        adam = self._learner.adam
-        adam.load_state_dict({**adam.state_dict(), "state": states})
-        for run, known in zip(self._runs, facts["runs"], strict=True):
-            run.history, run.diverged = known["history"], known["diverged"]
-            for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
-                own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
-                setattr(run.joint_stage, name, own)
-        device = self._runs[0].device
-        for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
-            watch.counters = counters
-            watch.weights = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
-            labels = tensors.get(f"labels.{i}")
-            watch.labels = None if labels is None else labels.to(device)
-        self.epoch = facts["epoch"]
 
 
 def differences(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -33,13 +33,10 @@ from viewfuse.utils.settings import Setting
 
 @dataclass
 class JointStage:
-    """What was seen of a joint stage.
+    """What was seen of a joint stage: neighbour agreement, macro agreement and entropy of sizes, by epoch.
 
     Attributes
     ----------
-    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
-    score : their macro agreement, likewise
-    size_entropy : of their sizes, likewise
     kept : the epoch after which the network was as it is now
     ended : what went wrong, where it was ended for that; else empty
     settled : whether it was ended as its clusters no longer got better, or hardly changed
@@ -179,13 +176,11 @@ class TrainState:
 
     Attributes
     ----------
-    network : on the device of `stored`
-    stored : the training samples
+    network : on the device of `stored`, which are the training samples
     seed : root of every random number
     method : what places samples with the network
     numbers : hyperparameters that may differ between networks that are trained together, by name
-    clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
-    joint_stage : what was seen of the joint stage
+    clusters : int64 tensor of shape (samples,): those before the joint stage; None until then
     diverged : which loss was not finite first, and where; empty while all were
     known : what is known of the samples beside their views
     history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
