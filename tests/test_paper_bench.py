@@ -360,6 +360,7 @@ def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
 # --- catalogue
 
 
+@pytest.mark.slow
 def test_the_catalogue_knows_the_sets_that_are_here(shared_data):
     for key, entry in CATALOGUE.items():
         if (shared_data / f"{key}.npz").exists():

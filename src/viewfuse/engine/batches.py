@@ -27,26 +27,21 @@ from viewfuse.utils.settings import Advice, Setting, checked_count
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _MOST_ROWS_AT_ONCE = 256
-_ROWS_FOR_FEW = (16, 32)
-"""Tried for a few samples on a CPU, before whole passes."""
+_ROWS_FOR_FEW = (16, 32)  # tried for a few samples on a CPU, before whole passes
 _found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
 """Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
-_ROWS_TO_ASSIGN = 1024
-"""Rows, clusters and columns at once would be far larger than the embedding."""
+_ROWS_TO_ASSIGN = 1024  # rows, clusters and columns at once would be far larger than the embedding
 MAX_STACKED = {"cpu": 1, "cuda": 32}
 """Networks trained at once at most: a GPU has room for many, while on a CPU little is gained."""
 _BYTES_PER_WEIGHT = 40
 """Weight, gradient and Adam's two moments take 16; the rest is what a recorded step keeps beside them."""
-_LEAST_BYTES = 256 * 2**20
-"""Activations of a step, whatever the weights."""
-_SHARE = 0.8
-"""Of the free memory; the rest is left for samples, libraries and others."""
+_LEAST_BYTES = 256 * 2**20  # activations of a step, whatever the weights
+_SHARE = 0.8  # of the free memory; the rest is left for samples, libraries and others
 # SplitMix64's increment and multipliers, as the signed 64-bit numbers that torch has.
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
-_BITS = 23
-"""Of a uniform number: with a half added, that is as much as float32 holds exactly."""
+_BITS = 23  # of a uniform number: with a half added, that is as much as float32 holds exactly
 
 
 class Placing(Protocol):
@@ -94,11 +89,8 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
 
     Products of different shapes may round alike, and no library says when. So it is tried, once per network: on
     samples with the views and neighbours of stored ones, and with random values, which hide no rounding. A new sample
-    of two views is then placed in 12 ms of one core, else in 17.
-
-    Parameters
-    ----------
-    work : gives all that is computed of samples, of shape (samples, numbers); None where that would hide rounding
+    of two views is then placed in 12 ms of one core, else in 17. `work` gives all that is computed of samples, and is
+    None where that would hide rounding.
     """
     device, threads = stored.present.device, torch.get_num_threads()
     whole = _ROWS_PER_PASS[device.type]
@@ -196,13 +188,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]:
-    """One seed per training, without touching the global generator; the first is that of the random state itself.
-
-    Parameters
-    ----------
-    n_init : how many, or "auto"
-    usual : what "auto" means
-    """
+    """One seed per training, of which "auto" means `usual`; the first is that of the random state itself."""
     count = checked_count("n_init", n_init, auto=usual)
     if random_state is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])

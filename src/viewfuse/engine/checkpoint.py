@@ -31,8 +31,7 @@ from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
 
 _SECONDS_BETWEEN = 60.0
-_LONGEST_PART = 100
-"""Characters of a part of a file name; systems take 255 for the whole."""
+_LONGEST_PART = 100  # characters of a part of a file name; systems take 255 for the whole
 FACTS = "fit.json"
 
 

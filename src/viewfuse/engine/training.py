@@ -33,21 +33,14 @@ from viewfuse.utils.settings import Setting
 
 @dataclass
 class JointStage:
-    """What was seen of a joint stage: neighbour agreement, macro agreement and entropy of sizes, by epoch.
+    """What was seen of a joint stage, by the epoch after which it was looked at; the first look is before the stage."""
 
-    Attributes
-    ----------
-    kept : the epoch after which the network was as it is now
-    ended : what went wrong, where it was ended for that; else empty
-    settled : whether it was ended as its clusters no longer got better, or hardly changed
-    """
-
-    seen: dict[int, float] = field(default_factory=dict)
-    score: dict[int, float] = field(default_factory=dict)
+    seen: dict[int, float] = field(default_factory=dict)  # neighbour agreement of the clusters
+    score: dict[int, float] = field(default_factory=dict)  # their macro agreement
     size_entropy: dict[int, float] = field(default_factory=dict)
-    kept: int = 0
-    ended: str = ""
-    settled: bool = False
+    kept: int = 0  # the epoch after which the network was as it is now
+    ended: str = ""  # what went wrong, where it was ended for that
+    settled: bool = False  # whether it was ended as its clusters no longer got better, or hardly changed
 
     @property
     def stopped(self) -> bool:
@@ -172,29 +165,18 @@ class Stage:
 
 @dataclass
 class TrainState:
-    """What one training holds.
+    """What one training holds."""
 
-    Attributes
-    ----------
-    network : on the device of `stored`, which are the training samples
-    seed : root of every random number
-    method : what places samples with the network
-    numbers : hyperparameters that may differ between networks that are trained together, by name
-    clusters : int64 tensor of shape (samples,): those before the joint stage; None until then
-    diverged : which loss was not finite first, and where; empty while all were
-    known : what is known of the samples beside their views
-    history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
-    """
-
-    network: Any
+    network: Any  # on the device of `stored`
     stored: Samples
-    seed: int
-    method: Any = None
-    numbers: dict[str, float] = field(default_factory=dict)
-    clusters: Tensor | None = None
+    seed: int  # root of every random number
+    method: Any = None  # what places samples with the network
+    numbers: dict[str, float] = field(default_factory=dict)  # hyperparameters that may differ within a stack
+    clusters: Tensor | None = None  # of the samples before the joint stage, of shape (samples,); None until then
     joint_stage: JointStage = field(default_factory=JointStage)
-    diverged: str = ""
-    known: Guidance = UNGUIDED
+    diverged: str = ""  # which loss was not finite first, and where
+    known: Guidance = UNGUIDED  # what is known of the samples beside their views
+    # per epoch the mean of each loss term; `seconds` are those of all that were trained together
     history: History = field(default_factory=lambda: {"epoch": [], "stage": [], "total": [], "seconds": []})
 
     def __getstate__(self) -> dict[str, Any]:

@@ -264,8 +264,7 @@ _STAGES = {
 }
 """By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
 at most so many epochs."""
-_TINY = 200
-"""Samples under which the trial is most of the time of a fit."""
+_TINY = 200  # samples under which the trial is most of the time of a fit
 _SMALL, _SEVERAL, _FEWER = 1_000, 12, 3
 """Under so many samples, of at most so many clusters, a narrower network takes so many times fewer steps, at a larger
 rate: nearly as accurate, in less than half of the time on a CPU (results/speed). More clusters lose by it."""

@@ -33,34 +33,17 @@ from viewfuse.methods.urrl.training import (
 from viewfuse.methods.urrl.trials import Search, Trial, check_memory, take_over
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
+from viewfuse.selection import rules
 from viewfuse.selection.confidence import Calibration, mean_confidence
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.messages import records
-from viewfuse.selection.rules import (
-    SCALINGS,
-    best_of_each,
-    estimated,
-    on_kmeans,
-    on_outliers,
-    on_sizes,
-    on_structure,
-    on_views,
-    outliers,
-    with_reasons,
-)
+from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
 from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
-    """A model with what its training gave.
-
-    Attributes
-    ----------
-    embedding : of the training samples, of shape (samples, embedding)
-    objectives : the last losses of the trainings with the same scaling
-    decisions : per thing that was decided what was chosen, from which evidence, and why in words
-    """
+    """A model with the embedding of its samples, the last losses of all trainings with its scaling, and decisions."""
 
     model: Model
     embedding: Tensor
@@ -102,16 +85,14 @@ def fit_models(
 
     Parameters
     ----------
+    sets : samples, or what `Source.of` made of them
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
         of the best clusters
-    sets : samples, or what `Source.of` made of them
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling`
-    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
+    fill, reduction : see `viewfuse.data.filling` and `viewfuse.reduction.frontend`
     known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
-    n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
-    threads : of each training on a CPU; None leaves all
+    n_jobs, threads : see `viewfuse.utils.jobs.run_jobs`
     """
     if known is not NOTHING:
         known.check(config.n_clusters)
@@ -167,27 +148,18 @@ def _best(search: Search) -> Fitted:
     labels = [_placed(trial, z) for trial, z in zip(trials, embeddings, strict=True)]
     candidates = [trial.candidate(own) for trial, own in zip(trials, labels, strict=True)]
     scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
-    (best,) = best_of_each(candidates, scores).values()
+    (best,) = rules.best_of_each(candidates, scores).values()
     trial, run, embedding = trials[best], trials[best].run, embeddings[best]
     clusters = trial.conclude(labels[best], embedding, [*search.found, trial.found])
     others = [*(own for i, own in enumerate(labels) if i != best), *search.starts]
-    scaler, stored = trial.prepared.scaler, trial.prepared.stored
-    model = calibrated(
-        source.model(run.method, scaler, stored, run.network), embedding, _placed(trial, embedding), others
-    )
-    soft = model.assign(stored, embedding)
-    far, quick = outliers(stored, model.names, source.reduced.ids), bool(search.scalers) and not search.clear
+    scaler, stored, placed = trial.prepared.scaler, trial.prepared.stored, _placed(trial, embedding)
+    model = calibrated(source.model(run.method, scaler, stored, run.network), embedding, placed, others)
+    soft, far = model.assign(stored, embedding), rules.outliers(stored, model.names, source.reduced.ids)
+    whole, spared = [name for name, one in zip(model.names, scaler.whole, strict=True) if one], bool(search.scalers)
+    facts = {"asked": search.asked, "clear": spared and search.clear, "quick": spared and not search.clear}
     found: list[Decision] = [
         *source.decisions,
-        ScalingChoice(
-            scaler.kind,
-            search.evidence,
-            [name for name, is_whole in zip(model.names, scaler.whole, strict=True) if is_whole],
-            search.failed,
-            asked=search.asked,
-            clear=bool(search.scalers) and search.clear,
-            quick=quick,
-        ),
+        ScalingChoice(scaler.kind, search.evidence, whole, search.failed, **facts),
         pretraining_decision(run, None if search.clear else search.agreed),
         joint_stage_decision(run),
         clusters,
@@ -196,10 +168,11 @@ def _best(search: Search) -> Fitted:
     found += [far] if far.chosen else []
     if model.calibration is not None:
         found.append(trust_of(model, soft, far.chosen, trial.others["k-means"]))
-    placed = soft.argmax(axis=1)
-    found += what_became(search.known, run.known, placed, stored, source.reduced.ids, source.reduced.names)
+    labelled = soft.argmax(axis=1)
+    if search.known is not NOTHING:
+        found += what_became(search.known, run.known, labelled, stored, source.reduced.ids, source.reduced.names)
     if source.before is not None:
-        found.append(batch_effects(source.reduced, source.before, placed))
+        found.append(batch_effects(source.reduced, source.before, labelled))
     return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], records(*found))
 
 
@@ -213,15 +186,16 @@ def trust_of(
 ) -> Trust:
     """Whether the clusters would be found again, and what else to know of them; `reference` are those of k-means."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
-    found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
+    found = rules.estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
     if n_clusters == 1:
         return found
     ours, simple = torch.from_numpy(labels).to(ids.device), None
     if reference is not None:
-        partitions = ours, torch.from_numpy(reference).to(ids.device)
-        simple = on_kmeans(matched_share(labels, reference), *(macro_agreement(x, ids, n_clusters) for x in partitions))
-    others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
-    return with_reasons(found, simple, on_structure(model.stored, labels, n_clusters), *others)
+        each = [macro_agreement(x, ids, n_clusters) for x in (ours, torch.from_numpy(reference).to(ids.device))]
+        simple = rules.on_kmeans(matched_share(labels, reference), *each)
+    structure, sizes = rules.on_structure(model.stored, labels, n_clusters), rules.on_sizes(labels, n_clusters)
+    others = rules.on_views(ours, ids, model.names), rules.on_outliers(n_outliers, len(labels))
+    return rules.with_reasons(found, simple, structure, sizes, *others)
 
 
 def calibrated(

@@ -28,8 +28,7 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
 from viewfuse.selection.tree import principal
 
 _ROUNDS = 100
-_FOLDS, _REPEATS = 5, 2
-"""Hints are left out in five parts, twice; five of each class are needed on average."""
+_FOLDS, _REPEATS = 5, 2  # hints are left out in five parts, twice; five of each class are needed on average
 _CLEARLY = 1.5
 """Standard errors by which classes must be ahead of clusters. With one, LandUse-21 lost .6 more (masks 0 to 4)."""
 _MOST_DOUBTFUL = 0.4

@@ -32,8 +32,7 @@ HINT_SHARE = 1 / 8
 gained less: results/hints."""
 LEAST_VIEW_DROPOUT = 0.15
 """Epsilon of the paper's equation "aug ratio"."""
-_ALMOST_ONE = 1 - 2.0**-24
-"""Rounding must not reach 1, where the normal quantile is infinite."""
+_ALMOST_ONE = 1 - 2.0**-24  # rounding must not reach 1, where the normal quantile is infinite
 TERMS = ("reconstruction", "robustness", "clustering")
 HINTS, PAIRS = "hints", "pairs"
 Sizes = Callable[[Tensor], Tensor]
@@ -220,14 +219,9 @@ def two_branches(
 ) -> tuple[Samples, Batch]:
     """KIDA in the paper: stored samples as they are, and the same samples augmented, as one batch.
 
-    The samples and the batch hold, per replicate, first its plain samples and then the same ones again, in the batch
-    augmented.
-
-    Parameters
-    ----------
-    rows : int64 tensor of shape (replicates, samples of each)
-    rate : view dropout, a number or a tensor of shape (replicates, 1, 1)
-    draws : uniform numbers of shape (replicates, samples of each, `draws_per_sample` together)
+    Per replicate, first its plain samples and then the same ones again, in the batch augmented. `rows` have shape
+    (replicates, samples of each), and `draws` one more axis for `draws_per_sample` uniform numbers together. `rate` of
+    view dropout is a number, or has shape (replicates, 1, 1).
     """
     twice = rows[:, None].expand(-1, 2, -1)
     samples = stored.take(twice.flatten())
@@ -242,22 +236,13 @@ def two_branches(
 
 
 class StepBatch(NamedTuple):
-    """What is learned from in a step; all but `given` of shape (replicates, samples of each, ...).
+    """What is learned from in a step; all but `given` of shape (replicates, samples of each, ...)."""
 
-    Attributes
-    ----------
-    given : the samples as they are and, where there is augmentation, augmented
-    values : per view what is to be rebuilt
-    present : which views are there
-    known : known classes, else -1; None where there are no hints
-    weights : how much each sample counts; None where all count the same
-    """
-
-    given: Input
-    values: list[Tensor]
-    present: Tensor
-    known: Tensor | None = None
-    weights: Tensor | None = None
+    given: Input  # the samples as they are and, where there is augmentation, augmented
+    values: list[Tensor]  # per view what is to be rebuilt
+    present: Tensor  # which views are there
+    known: Tensor | None = None  # known classes, else -1; None where there are no hints
+    weights: Tensor | None = None  # how much each sample counts; None where all count the same
 
 
 @dataclass(frozen=True)

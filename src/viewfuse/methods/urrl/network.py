@@ -21,18 +21,11 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 
 class Batch(NamedTuple):
-    """Input of the network.
+    """Input of the network."""
 
-    Attributes
-    ----------
-    tokens : per view a tensor of shape (batch, list length, columns); zero where padded (x-bar)
-    valid : boolean tensor of shape (batch, views, list length) (m-bar)
-    available : boolean tensor of shape (batch, views): views that are the sample's own (m)
-    """
-
-    tokens: Sequence[Tensor]
-    valid: Tensor
-    available: Tensor
+    tokens: Sequence[Tensor]  # x-bar, per view of shape (batch, list length, columns); zero where padded
+    valid: Tensor  # m-bar, boolean, of shape (batch, views, list length)
+    available: Tensor  # m, boolean, of shape (batch, views): views that are the sample's own
 
 
 _HIDDEN = -1e30
@@ -126,18 +119,11 @@ def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
 
 
 class Input(NamedTuple):
-    """What a network makes of a batch before any weight comes into play.
+    """What a network makes of a batch before any weight comes into play."""
 
-    Attributes
-    ----------
-    lists : per view a tensor of shape (batch, list length, columns and, where it is used, distance code)
-    list_mask : of shape (batch, views, list length)
-    view_mask : of shape (batch, views)
-    """
-
-    lists: list[Tensor]
-    list_mask: Mask
-    view_mask: Mask
+    lists: list[Tensor]  # per view of shape (batch, list length, columns and, where it is used, distance code)
+    list_mask: Mask  # of shape (batch, views, list length)
+    view_mask: Mask  # of shape (batch, views)
 
     @classmethod
     def of(cls, batch: Batch, config: Config) -> Input:
@@ -263,16 +249,11 @@ def empty_network(widths: Sequence[int], config: Config) -> Network:
         return Network(widths, config).float()
 
 
-_PASSES = 3
-"""Forward, and backward for the inputs and for the weights: three products of the same size."""
-_OPERATIONS_PER_SECOND = 1e11
-"""Of the search for neighbours, roughly: a processor of two cores, set by hand."""
-_EVALUATIONS = 10
-"""Passes over all samples besides the steps: after each stage, and while the joint stage is watched."""
-_EXACT_ROWS = 30_000
-"""Rows up to which a sample is compared with all others."""
-_PER_PARAMETER = 16
-"""Bytes of a weight, its gradient and its two moments."""
+_PASSES = 3  # forward, and backward for the inputs and for the weights: three products of the same size
+_OPERATIONS_PER_SECOND = 1e11  # of the search for neighbours, roughly: a processor of two cores, set by hand
+_EVALUATIONS = 10  # passes over all samples besides the steps: after each stage, and while the joint stage is watched
+_EXACT_ROWS = 30_000  # rows up to which a sample is compared with all others
+_PER_PARAMETER = 16  # bytes of a weight, its gradient and its two moments
 _PER_DISTANCE, _DISTANCES_AT_A_TIME = 24, 4_000_000
 """Of the search for neighbours, which is over before training begins: three float64 numbers of each pair."""
 _LIBRARIES, _PER_SAMPLE, _SAMPLES_AT_A_TIME = 64 * 2**20, 6_000, 65_536

@@ -34,12 +34,9 @@ _LESS_PURE = 0.05
 _MERGED = 0.01
 _PATIENCE = 3
 _STILL = 0.0075
-_EVALUATIONS = 8
-"""How often a joint stage is evaluated."""
-_TIMED = 4
-"""Steps that are made to measure how long one takes."""
-_MOST_ROWS, _LEAST_ROWS = 4096, 64
-"""Of a pass on a GPU, of all networks and of each."""
+_EVALUATIONS = 8  # how often a joint stage is evaluated
+_TIMED = 4  # steps that are made to measure how long one takes
+_MOST_ROWS, _LEAST_ROWS = 4096, 64  # of a pass on a GPU, of all networks and of each
 
 
 class EarlyStopping:
@@ -51,20 +48,12 @@ class EarlyStopping:
     clusters were merged (the entropy of sizes is lower by `_MERGED`): merging alone raises the agreement. The stage is
     ended where losses are no longer finite, where clusters are emptied, where the agreement is lower than its best by
     `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share of the samples
-    below `_STILL` has changed its cluster since the last evaluation.
-
-    Parameters
-    ----------
-    neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
-    settles : whether it ends where it brings nothing more
-    views : what each view counts, see `view_weights`
+    below `_STILL` has changed its cluster since the last evaluation. The last two where it `settles`.
 
     Attributes
     ----------
-    weights : of the network that is kept so far
-    labels : the clusters that were judged last, of shape (samples,)
-    counters : what it has to remember besides these and the stage: the best agreement, that from which gains count, the
-        most clusters, and evaluations since a gain
+    weights, labels : of the network that is kept so far; the clusters that were judged last, of shape (samples,)
+    counters : the best agreement, that from which gains count, the most clusters, and evaluations since a gain
     """
 
     def __init__(
@@ -82,14 +71,7 @@ class EarlyStopping:
         self.labels: Tensor | None = None
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
-        """Score the clusters, and keep the network if they are as good as ever.
-
-        Parameters
-        ----------
-        epoch : how many there were
-        embedding : of the training samples, of shape (samples, embedding)
-        diverged : which loss was not finite; empty if all were
-        """
+        """Score the clusters of an embedding of the training samples, unless a loss diverged; see `judge`."""
         if self._stage.stopped:
             return
         self._stage.ended = diverged or broken_embedding(embedding, epoch)
@@ -201,11 +183,7 @@ def _train(
 ) -> None:  # fmt: skip
     """Do a stage of all groups of trainings, and keep what was learned, also in other processes.
 
-    Parameters
-    ----------
-    name : of the stage; empty where it has no epochs
-    n_jobs : trainings side by side in processes, see `viewfuse.utils.jobs.run_jobs`
-    threads : of each training on a CPU; None leaves all
+    `name` is empty where the stage has no epochs. See `viewfuse.utils.jobs.run_jobs` for `n_jobs` and `threads`.
     """
     groups, shown = list(stacked_groups(runs)), 0
     if name and groups:

@@ -30,8 +30,7 @@ from viewfuse.selection.scores import Candidate, agreement, candidate_scores, ma
 from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
-_LONG = 60.0
-"""Above this many seconds the user sees how long the wait may be."""
+_LONG = 60.0  # above this many seconds the user sees how long the wait may be
 
 
 @dataclass
@@ -81,10 +80,7 @@ class Trial:
     ) -> ClusterSource:
         """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
 
-        Parameters
-        ----------
-        labels, embedding : of the training samples, as they are
-        more : by name partitions beside `others`
+        Labels and embedding are those of the training samples; `more` are partitions beside `others`, by name.
         """
         method, ids, known = self.run.method, self.prepared.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}

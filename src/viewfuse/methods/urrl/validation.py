@@ -27,8 +27,7 @@ from viewfuse.selection.scores import stability
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
-_LEAST = 2
-"""Refits: one alone has no interval."""
+_LEAST = 2  # refits: one alone has no interval
 
 
 def source_of(model: Model, ids: NDArray[Any]) -> Source:
@@ -53,12 +52,7 @@ def repeated_labels(
 ) -> list[NDArray[np.int64]]:  # fmt: skip
     """Where whole fits, with other seeds and on 80 % of the samples, place all `n` of them.
 
-    Parameters
-    ----------
-    n_init : trainings of each refit, see `URRL`
-    checkpoint : folder that keeps where each refit stands
-    known : what is known of the samples
-    ways : of `fit_models`
+    Each has `n_init` trainings; `checkpoint` is a folder that keeps where they stand, and `ways` are of `fit_models`.
     """
     starts = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
     found = []
