@@ -28,8 +28,8 @@ from viewfuse.utils.settings import Advice, Setting, checked_count
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _MOST_ROWS_AT_ONCE = 256
 _ROWS_FOR_FEW = (16, 32)  # tried for a few samples on a CPU, before whole passes
+# Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it.
 _found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
-"""Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
 _ROWS_TO_ASSIGN = 1024  # rows, clusters and columns at once would be far larger than the embedding
 MAX_STACKED = {"cpu": 1, "cuda": 32}
 """Networks trained at once at most: a GPU has room for many, while on a CPU little is gained."""

@@ -199,11 +199,9 @@ class Config:
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
-        "auto" is 22 and 30 epochs, but at least 680 and 900 steps (small sets need more epochs), at most 3000 steps
-        (large ones need fewer, as in the paper) and at most 170 and 200 epochs; quick efforts take a quarter of that,
-        and thorough ones twice the second. Small sets take a third of these steps, at a larger rate.
-        With the paper's schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that
-        they take on Handwritten.
+        "auto" is 22 and 30 epochs, more for small sets and fewer for large ones, see `_STAGES`. With the paper's
+        schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that they take on
+        Handwritten.
         """
         sized = [self._sized(stage, n_samples) for stage in _STAGES[self.effort][1:]]
         if self.schedule == "paper":
@@ -326,4 +324,5 @@ def _is_auto(value: Any) -> bool:
 
 def _is_number(value: Any, below: float = inf) -> bool:
     """Whether it is a number from 0 to below another."""
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < below
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and 0 <= value < below

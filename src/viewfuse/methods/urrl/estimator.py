@@ -178,11 +178,11 @@ class URRL(Updatable, MultiViewClusterer):
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn has it; ``config__joint_epochs=0`` sets one field of `config`."""
         old = {name: params.pop(name) for name in OLD_NAMES.intersection(params)}
-        changed = {name: params.pop(name) for name in list(params) if name.startswith("config__")}
+        named = [name for name in params if name.startswith("config__")]
+        changed = {name.removeprefix("config__"): params.pop(name) for name in named}
         super().set_params(**params)
         if changed:
-            own = {name.removeprefix("config__"): value for name, value in changed.items()}
-            self.config = replace(self.config or Config(), **own)
+            self.config = replace(self.config or Config(), **changed)
         self.config = with_old_names(self.config, old)
         return self
 

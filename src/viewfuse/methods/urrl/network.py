@@ -82,8 +82,8 @@ class TransformerBlock(nn.Module):
 
     def _mix_heads(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
         each = query, *self.key_value(tokens).chunk(2, dim=-1)
-        heads = (x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2) for x in each)
-        return attend(*heads, mask).transpose(1, 2).flatten(2)
+        asked, keys, values = (x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2) for x in each)
+        return attend(asked, keys, values, mask).transpose(1, 2).flatten(2)
 
     def _mix_one_head(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
         """Applies the matrices of keys and values to the queries and the mixtures, of which there are fewer.

@@ -35,18 +35,12 @@ _LONG = 60.0  # above this many seconds the user sees how long the wait may be
 
 @dataclass
 class Trial:
-    """Samples with what one training makes of them.
-
-    Attributes
-    ----------
-    others : by name the partitions that are found without a network, see `candidate_partitions`
-    found : the clusters that the network found by itself, after pre-training so far, of shape (samples,)
-    """
+    """Samples with what one training makes of them."""
 
     prepared: Prepared
-    others: Mapping[str, NDArray[np.int64]]
+    others: Mapping[str, NDArray[np.int64]]  # partitions that are found without a network, see `candidate_partitions`
     run: TrainState
-    found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by the network itself
 
     @property
     def scaling(self) -> str:
@@ -132,34 +126,21 @@ class Trial:
 
 @dataclass
 class Search:
-    """The trainings of one set of samples, of which those with the best scaling are continued.
-
-    Attributes
-    ----------
-    scalers : those that were not tried yet
-    asked : whether the user named the scaling
-    known : what is known of the samples
-    trials : all trainings, and only those with the scaling that was chosen once it is
-    found : clusters that all trainings had found by themselves when the scaling was chosen, those of `trials` first
-    starts : the same with what better partitions taught them
-    evidence : the best score by scaling
-    failed : scalings with which no training kept finite losses
-    clear : whether the clusters were clear at that time
-    """
+    """The trainings of one set of samples, of which those with the best scaling are continued."""
 
     source: Source
     config: Config
     seeds: Sequence[int]
     device: torch.device
-    scalers: list[Scaler]
-    asked: bool
+    scalers: list[Scaler]  # those that were not tried yet
+    asked: bool  # whether the user named the scaling
     known: Knowledge = NOTHING
-    trials: list[Trial] = field(default_factory=list)
-    found: list[NDArray[np.int64]] = field(default_factory=list)
-    starts: list[NDArray[np.int64]] = field(default_factory=list)
-    evidence: dict[str, float] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
-    clear: bool = False
+    trials: list[Trial] = field(default_factory=list)  # all, and later those with the chosen scaling
+    found: list[NDArray[np.int64]] = field(default_factory=list)  # clusters of all networks, those of `trials` first
+    starts: list[NDArray[np.int64]] = field(default_factory=list)  # the same with what better partitions taught them
+    evidence: dict[str, float] = field(default_factory=dict)  # the best score by scaling
+    failed: list[str] = field(default_factory=list)  # scalings with which no training kept finite losses
+    clear: bool = False  # whether the clusters were clear
 
     @classmethod
     def of(
