@@ -184,7 +184,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
         assert torch.allclose(embed_stored(run), last, atol=1e-4)
 
 
-@pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
+@pytest.mark.parametrize(("schedule", "epochs"), [pytest.param("default", 7, marks=pytest.mark.slow), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
     monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
