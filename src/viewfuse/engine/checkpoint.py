@@ -50,10 +50,12 @@ class Checkpoint:
         self._folder, self._prefix, self._clock = folder, "", _clock()
         self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
-        if folder is None or not (folder / FACTS).exists():
+        if folder is None:
             return
         try:
             changes = differences(dict(parsed((folder / FACTS).read_bytes())), self._facts)
+        except FileNotFoundError:
+            return
         except (OSError, TypeError, ValueError) as error:
             raise _unreadable(folder / FACTS, error) from error
         if changes:

@@ -143,10 +143,9 @@ def start_weights(network: nn.Module, generator: Generator) -> None:
 
 
 class Adam(optim.Adam):
-    """torch's Adam, which starts at once and waits for gradients that are computed in side streams.
+    """torch's Adam, which waits for gradients that are computed in side streams.
 
-    The first optimizer of torch in a process imports its compiler: 2.5 to 5 s on two cores, more than a small fit,
-    and nothing here is compiled. `inspect.unwrap` gives the same methods without that import.
+    `unwrap` leaves out what imports torch's compiler, for 2.5 to 5 s on two cores: nothing here is compiled.
     """
 
     add_param_group = unwrap(optim.Optimizer.add_param_group)

@@ -110,10 +110,9 @@ def class_centers(
     Logistic regression on the embedding, taught by the hints, gives every sample a class; the centres are the means of
     these classes. The nearest mean is right more often than the regression itself: clusters outvote a wrong hint.
 
-    None unless the nearest of such means is right for clearly more samples than the clusters are, where these get the
-    classes of the same hints: by more than `_CLEARLY` standard errors, over hints that were left out in turn. Where
-    clusters are not the classes, hints say how to cut (results/hints). `labels` are the clusters of the samples, and
-    `known` the classes that are known, else -1.
+    None unless the nearest of such means is right for clearly more samples than the clusters are (`labels`), where
+    these get the classes of the same hints: by more than `_CLEARLY` standard errors, over hints that were left out in
+    turn. Where clusters are not the classes, hints say how to cut (results/hints).
     """
     rows = np.flatnonzero(known != UNKNOWN)
     wanted, count = known[rows], np.bincount(known[rows], minlength=n_clusters)
