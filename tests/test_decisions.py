@@ -29,6 +29,7 @@ from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import training
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
+from viewfuse.methods.urrl.trials import Search
 from viewfuse.neighbors.samples import NO_NEIGHBOR, MultiViewIndex
 from viewfuse.selection import messages, rules, scores
 from viewfuse.selection.confidence import apart_shares
@@ -650,7 +651,8 @@ def test_of_several_trainings_one_that_diverges_later_is_left_out():
     broken, sound, other = (np.full(3, i) for i in range(3))
     trials = [SimpleNamespace(run=SimpleNamespace(diverged=words)) for words in ("not finite", "")]
     found = [broken, sound, other]
-    chosen = fit_module._Chosen(trials, found, found[::-1], {}, [], asked=False, clear=False, spared=False)
-    assert chosen.sound().kept == trials[1:]
-    assert [own[0] for own in chosen.sound().found] == [1, 2]
-    assert [own[0] for own in chosen.sound().starts] == [1, 0]
+    search = Search(None, Config(), [], None, [], False, trials=trials[:], found=found, starts=found[::-1])
+    search.drop_diverged()
+    assert search.trials == trials[1:]
+    assert [own[0] for own in search.found] == [1, 2]
+    assert [own[0] for own in search.starts] == [1, 0]

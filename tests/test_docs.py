@@ -64,8 +64,9 @@ def runs(tmp_path_factory):
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
-LONG = [page for page in RUN if page in TUTORIALS or page.stem in ("performance", "benchmarks", "python")]
-"""Those that ask for what the reference and the other pages ask for as well, of more samples."""
+OTHERS = ("performance", "benchmarks", "python", "README", "comparing", "methods")
+LONG = [page for page in RUN if page in TUTORIALS or page.stem in OTHERS]
+"""Those that ask for what the reference, the other pages and tests ask for as well, some of more samples."""
 
 
 @pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore::UserWarning:mudata")

@@ -307,7 +307,7 @@ def test_a_stage_that_goes_on_has_all_that_it_had(tmp_path):
     for labels in ([0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]):
         for epoch, watch in enumerate(watches):
             watch.judge(4 + epoch, torch.tensor(labels))
-    watches[1]._mark, watches[1]._waited, watches[1]._best = 0.125, 2, 0.5
+    watches[1].counters |= {"mark": 0.125, "waited": 2, "best": 0.5}
     stage = Checkpoint(tmp_path, {"n": 3}).stage("joint", runs, learner, watches)
     stage.left(range(2, 9))
     stage.keep(6, last=True)

@@ -336,7 +336,7 @@ def test_labels_say_whose_they_are(few):
 def test_ablation_switches_reach_the_network(few):
     model = tiny(joint_epochs=1, clustering_module=False, distance_code=False).fit(few[0])
     assert model.history_["stage"] == ["pre-training"]
-    assert model._model.network.neighbor_encoders[0].out_width == 5
+    assert model._model.network.neighbor_encoders[0].block.query.in_features == 5
 
 
 def test_clone_pickle_and_refit(few, brief):

@@ -39,8 +39,7 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), e
 
     monkeypatch.setattr(fit_module, "pretrain", pretrain)
     monkeypatch.setattr(fit_module, "train_jointly", lambda runs, **_: events.append(("joint", [r.seed for r in runs])))
-    monkeypatch.setattr(fit_module._Chosen, "best", lambda self: self)
-    monkeypatch.setattr(fit_module, "_with_known", lambda chosen, source, hints: chosen)
+    monkeypatch.setattr(fit_module, "_best", lambda search: search)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
     monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
     monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
@@ -90,7 +89,7 @@ class TestWhatIsTrained:
         events, chosen, expected = fitted_events(monkeypatch, clear)
         assert expected == [3 * 4 + 5 + 6, 6]  # three scalings may be tried; one had its joint stage to come
         assert events == [(4, [5]), (4, []), (9, []), ("joint", [5])]
-        assert (chosen.clear, chosen.spared, chosen.asked, chosen.failed) == (True, True, False, [])
+        assert (chosen.clear, bool(chosen.scalers), chosen.asked, chosen.failed) == (True, True, False, [])
         assert list(chosen.evidence) == ["mixed"]
 
     def test_all_scalings_are_tried_where_nothing_is_clear_and_one_goes_on(self, monkeypatch):
@@ -99,7 +98,7 @@ class TestWhatIsTrained:
         assert expected == [3 * 4 + 5 + 6, 5 + 6]
         others = [best, seed_of(5, 2)]
         assert events == [(4, [5]), (4, others), (9, [best]), ("joint", [best])]
-        assert (chosen.clear, chosen.spared) == (False, False)
+        assert (chosen.clear, bool(chosen.scalers)) == (False, False)
         assert set(chosen.evidence) == {"mixed", "standard", "minmax"}
         assert [start.tolist() for start in chosen.starts] == [
             own.tolist() for own in (clear(0), unclear(5), unclear(others[1]))
@@ -126,7 +125,7 @@ class TestWhatIsTrained:
     def test_a_quick_fit_tries_one_scaling(self, monkeypatch):
         events, chosen, _ = fitted_events(monkeypatch, unclear, effort="quick", seeds=(5, 6))
         assert events == [(4, [5, 6]), (4, []), (9, [5, 6]), ("joint", [5, 6])]
-        assert (chosen.clear, chosen.spared) == (False, True)
+        assert (chosen.clear, bool(chosen.scalers)) == (False, True)
 
     def test_a_thorough_fit_tries_all_at_once(self, monkeypatch):
         events, *_ = fitted_events(monkeypatch, clear, effort="thorough", seeds=(5, 6))
@@ -155,10 +154,11 @@ class TestWhatIsTrained:
 
 @pytest.mark.parametrize(("agreed", "settled"), [(0.8, True), (0.79, False), (None, False)])
 def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, settled):
-    monkeypatch.setattr(fit_module, "agreement", lambda own, others: agreed)
-    nothing = fit_module._Chosen([], [np.zeros(3)], [], {}, [], asked=False, clear=False, spared=False)
+    monkeypatch.setattr(trials, "agreement", lambda own, others: agreed)
+    nothing = Search(None, Config(), [], CPU, [], asked=False, found=[np.zeros(3)])
     assert nothing.settled == settled
-    assert nothing._replace(clear=True).settled
+    nothing.clear = True
+    assert nothing.settled
 
 
 @pytest.fixture

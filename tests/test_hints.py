@@ -235,7 +235,7 @@ def test_fit_predict_takes_hints_too():
     model = URRL(3, **flat(**TINY), random_state=0)
     with pytest.raises(SettingError, match="like and hints both give clusters their numbers"):
         model.fit(views, y, like=model)
-    assert np.array_equal(model.fit_predict(views, y), fitted(views, y).labels_)
+    assert np.array_equal(model.fit_predict(views, y), model.labels_)
     assert "hints" in model.decisions_
 
 

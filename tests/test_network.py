@@ -179,8 +179,8 @@ def test_a_token_that_does_not_exist_cannot_be_the_output():
 
 def test_without_the_distance_code_the_width_is_that_of_the_view():
     network = network_for([np.zeros((1, 3))], Config(distance_code=False))
-    assert network.neighbor_encoders[0].out_width == 3
-    assert network_for([np.zeros((1, 3))], Config(n_neighbors=4)).neighbor_encoders[0].out_width == 7
+    assert network.neighbor_encoders[0].block.query.in_features == 3
+    assert network_for([np.zeros((1, 3))], Config(n_neighbors=4)).neighbor_encoders[0].block.query.in_features == 7
 
 
 def test_weights_come_from_the_generator_alone():

@@ -230,6 +230,7 @@ def test_a_killed_bench_ends_with_the_same_numbers(start, whole, tmp_path, monke
     assert len([line for line in said if "group" in line]) == 6 - 3  # two of two trainings, four of one k-means
 
 
+@pytest.mark.slow
 def test_a_group_that_was_interrupted_is_done_again_as_a_whole(start, whole, copied):
     folder = copied / "tiny"
     before = {run.name: (run / "result.json").stat().st_mtime_ns for run in done_folders(folder)}
@@ -360,6 +361,7 @@ def test_a_plan_runs_without_the_packages_of_the_command_line(tmp_path):
 # --- catalogue
 
 
+@pytest.mark.slow
 def test_the_catalogue_knows_the_sets_that_are_here(shared_data):
     for key, entry in CATALOGUE.items():
         if (shared_data / f"{key}.npz").exists():

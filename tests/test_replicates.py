@@ -80,7 +80,6 @@ def test_networks_trained_side_by_side_are_those_trained_alone(monkeypatch, shar
     settings = Config(**SMALL | {"pretrain_epochs": 1, "joint_epochs": 1}, n_clusters=3)
     sets = [stored_blobs(settings, n=40)] * 3 if shared else masked_sets(settings)
     alone = [train(samples, settings, seed) for samples, seed in zip(sets, SEEDS, strict=True)]
-    assert_same(train_replicates(sets, settings, SEEDS), alone, 1e-9)  # on a CPU: one after another
     side_by_side(monkeypatch)
     together = train_replicates(sets, settings, SEEDS)
     assert_same(together, alone, 2e-3)
@@ -132,8 +131,7 @@ def test_a_stacked_network_computes_what_its_networks_compute():
         assert torch.allclose(view, torch.cat(own), atol=1e-12)
 
 
-@pytest.mark.parametrize("on_cpu", [7, None])  # rows per pass of each network; on a GPU of all
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("on_cpu", "shared"), [(7, True), (None, False)])  # rows per pass of each, on a GPU of all
 def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
     monkeypatch.setattr("viewfuse.methods.urrl.training.rows_for_all", lambda n, device: on_cpu)
     monkeypatch.setattr("viewfuse.methods.urrl.training._MOST_ROWS", 21)
@@ -151,7 +149,7 @@ def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
 
 
 @pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])
-@pytest.mark.parametrize("n_replicates", [1, 3])
+@pytest.mark.parametrize("n_replicates", [3])
 def test_layers_with_a_leading_axis_have_the_values_and_gradients_of_each(layer, n_replicates):
     layers = [copy.deepcopy(layer).double() for _ in range(n_replicates)]
     for parameter in (p for one in layers for p in one.parameters()):

@@ -37,7 +37,7 @@ def stored():
     return index_training_set(values, torch.ones(70, 1, dtype=torch.bool), 3)
 
 
-@pytest.mark.parametrize("n", [1, 3, 16, 17, 32, 33])
+@pytest.mark.parametrize("n", [1, 17, 33])
 def test_a_sample_is_the_same_alone_in_a_batch_and_in_any_order(model, data, n):
     new = [view[60:] for view in data]
     together, filled = model.transform(new), model.impute(new)

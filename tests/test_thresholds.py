@@ -184,7 +184,7 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
         assert torch.allclose(embed_stored(run), last, atol=1e-4)
 
 
-@pytest.mark.parametrize(("schedule", "epochs"), [("default", 7), ("paper", 17)])
+@pytest.mark.parametrize(("schedule", "epochs"), [pytest.param("default", 7, marks=pytest.mark.slow), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
     monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
@@ -215,7 +215,7 @@ def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
     for epoch in range(2):
         first.evaluate(epoch, torch.zeros(12, 1))
-    second.recall(first.counters, first.weights)
+    second.counters, second.weights = first.counters, first.weights
     for epoch in range(2, 9):
         second.evaluate(epoch, torch.zeros(12, 1))
     assert (list(stage.seen), stage.settled) == ([*range(4)], True)

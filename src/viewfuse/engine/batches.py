@@ -1,8 +1,8 @@
 """Batches: their random numbers, passes of a fixed number of rows, and several networks stacked as one.
 
-A sample gets the same numbers in any pass and any stack. Random numbers follow from nothing but a seed, an epoch and a
-place: each is the hash of a counter (SplitMix64, Steele et al. 2014) in plain integer arithmetic, so that several
-seeds are drawn from at once, and nothing has to be fetched from the host while a GPU works.
+A sample gets the same numbers in any pass and any stack. Random numbers follow from a seed, an epoch and a place only:
+each is the hash of a counter (SplitMix64, Steele et al. 2014), so that several seeds are drawn from at once, and a GPU
+never waits for the host.
 """
 
 from __future__ import annotations
@@ -27,30 +27,25 @@ from viewfuse.utils.settings import Advice, Setting, checked_count
 
 _ROWS_PER_PASS = {"cpu": 64, "cuda": 1024}
 _MOST_ROWS_AT_ONCE = 256
-_ROWS_FOR_FEW = (16, 32)
-"""Tried for a few samples on a CPU, before whole passes."""
+_ROWS_FOR_FEW = (16, 32)  # tried for a few samples on a CPU, before whole passes
+# Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it.
 _found: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
-"""Per network what each number of threads allows for a few samples: true of this machine only, so no model keeps it."""
-_ROWS_TO_ASSIGN = 1024
-"""Rows, clusters and columns at once would be far larger than the embedding."""
+_ROWS_TO_ASSIGN = 1024  # rows, clusters and columns at once would be far larger than the embedding
 MAX_STACKED = {"cpu": 1, "cuda": 32}
 """Networks trained at once at most: a GPU has room for many, while on a CPU little is gained."""
 _BYTES_PER_WEIGHT = 40
 """Weight, gradient and Adam's two moments take 16; the rest is what a recorded step keeps beside them."""
-_LEAST_BYTES = 256 * 2**20
-"""Activations of a step, whatever the weights."""
-_SHARE = 0.8
-"""Of the free memory; the rest is left for samples, libraries and others."""
+_LEAST_BYTES = 256 * 2**20  # activations of a step, whatever the weights
+_SHARE = 0.8  # of the free memory; the rest is left for samples, libraries and others
 # SplitMix64's increment and multipliers, as the signed 64-bit numbers that torch has.
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
-_BITS = 23
-"""Of a uniform number: with a half added, that is as much as float32 holds exactly."""
+_BITS = 23  # of a uniform number: with a half added, that is as much as float32 holds exactly
 
 
 class Placing(Protocol):
-    """A way to place samples: all that is asked of a method once its network is trained."""
+    """What is asked of a method once its network is trained."""
 
     @property
     def n_clusters(self) -> int:
@@ -64,19 +59,15 @@ class Placing(Protocol):
 
 
 def fixed_rows(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Row numbers, `size` at a time; the last pass is filled up with the last row.
-
-    Matrix products of one shape round alike, so what is computed of a row is the same to the bit in any batch.
-    """
+    """Row numbers, `size` at a time, the last one repeated: products of one shape round alike, in any batch."""
     for start in range(0, n, size):
         yield torch.arange(start, start + size, device=device).clamp(max=n - 1)
 
 
 def rows_for_all(n: int, device: torch.device) -> int | None:
-    """Rows per pass over a whole training set, for what is never compared with what is computed of a few samples.
+    """Rows per pass over a whole training set, where nothing is compared with what is computed of a few samples.
 
-    On a CPU large passes take a quarter less time. They are of one size, which fills up the last one least; None is the
-    usual number.
+    On a CPU large passes take a quarter less time. None is the usual number.
     """
     if device.type != "cpu":
         return None
@@ -98,11 +89,8 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
 
     Products of different shapes may round alike, and no library says when. So it is tried, once per network: on
     samples with the views and neighbours of stored ones, and with random values, which hide no rounding. A new sample
-    of two views is then placed in 12 ms of one core, else in 17.
-
-    Parameters
-    ----------
-    work : gives all that is computed of samples, of shape (samples, numbers); None where that would hide rounding
+    of two views is then placed in 12 ms of one core, else in 17. `work` gives all that is computed of samples, and is
+    None where that would hide rounding.
     """
     device, threads = stored.present.device, torch.get_num_threads()
     whole = _ROWS_PER_PASS[device.type]
@@ -112,14 +100,13 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
     if threads not in sizes:  # which decide how products are split
         like, draws = stored.take(torch.arange(whole) % len(stored)), torch.Generator().manual_seed(0)
         tried = replace(like, values=[torch.rand(view.shape, generator=draws).to(view) for view in like.values])
-        sizes[threads] = next((size for size in _ROWS_FOR_FEW if _is_the_same(work, tried, size)), whole)
+        at_once = work(tried)
+        for size in (*_ROWS_FOR_FEW, whole):
+            sizes[threads] = size
+            parts = [work(tried.take(slice(start, start + size))) for start in range(0, whole, size)]
+            if torch.equal(torch.cat(parts), at_once):
+                break
     return sizes[threads]
-
-
-def _is_the_same(work: Callable[[Samples], Tensor], samples: Samples, size: int) -> bool:
-    """Whether passes of `size` rows give, to the bit, what one pass over all samples gives."""
-    parts = (work(samples.take(slice(start, start + size))) for start in range(0, len(samples), size))
-    return all(map(torch.equal, parts, torch.split(work(samples), size)))
 
 
 @torch.no_grad()
@@ -164,9 +151,7 @@ def _matched(together: nn.Module, networks: Sequence[nn.Module]) -> Iterator[tup
 @torch.no_grad()
 def unstack(together: nn.Module, networks: Sequence[nn.Module]) -> None:
     """Write what the stacked network holds into the networks; a single one holds it already."""
-    if together is networks[0]:
-        return
-    for learned, *own in _matched(together, networks):
+    for learned, *own in () if together is networks[0] else _matched(together, networks):
         for weights, part in zip(own, learned.view(len(own), *own[0].shape), strict=True):
             weights.copy_(part)
 
@@ -188,10 +173,8 @@ def network_bytes(network: Any) -> int:
 
 def max_stacked(network: Any, device: torch.device) -> int:
     """How many networks like this one are trained at once on a device."""
-    if not can_stack(network):
-        return 1
-    most = MAX_STACKED[device.type]
-    if device.type != "cuda":
+    most = MAX_STACKED[device.type] if can_stack(network) else 1
+    if most == 1 or device.type != "cuda":
         return most
     return max(1, min(most, int(_SHARE * free_bytes(device) // network_bytes(network))))
 
@@ -205,38 +188,27 @@ def free_bytes(device: torch.device) -> int:
 
 
 def replicate_seeds(random_state: Any, n_init: Any, usual: int = 1) -> list[int]:
-    """One seed per training: that of the random state itself, and others that have nothing to do with it.
-
-    Parameters
-    ----------
-    n_init : how many, or "auto"
-    usual : what "auto" means
-    """
-    count, seed = checked_count("n_init", n_init, auto=usual), _seed(random_state)
+    """One seed per training, of which "auto" means `usual`; the first is that of the random state itself."""
+    count = checked_count("n_init", n_init, auto=usual)
+    if random_state is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    elif isinstance(random_state, np.random.RandomState):
+        seed = int(random_state.randint(2**31 - 1))
+    elif isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**31 - 1))
+    elif isinstance(random_state, Integral) and 0 <= int(random_state) < 2**64:
+        seed = int(random_state)
+    else:
+        in_python = Advice((", None or a ", Setting("RandomState")))
+        wanted = " must be an integer from 0 to 2**64 - 1", in_python
+        raise SettingError(Setting("random_state"), *wanted, f"; got {random_state!r}")
     others = np.random.SeedSequence([seed, 2**32]).generate_state(count)[1:]
     return [seed, *(int(other) for other in others)]
 
 
 def seed_under_scaling(seed: int, place: int) -> int:
-    """The seed of a training with one of several scalings: that of the first is the seed itself.
-
-    With equal seeds networks that see nearly the same data agree, however little they find.
-    """
+    """The seed with one of several scalings: with equal ones networks agree on similar data, whatever they find."""
     return seed if place == 0 else int(np.random.SeedSequence([seed, 2**33, place]).generate_state(1)[0])
-
-
-def _seed(random_state: Any) -> int:
-    """A seed, without touching the global generator."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
-        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
-        return int(draw(2**31 - 1))
-    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**64:
-        in_python = Advice((", None or a ", Setting("RandomState")))
-        wanted = " must be an integer from 0 to 2**64 - 1", in_python
-        raise SettingError(Setting("random_state"), *wanted, f"; got {random_state!r}")
-    return int(random_state)
 
 
 def generator_for_start(seed: int) -> Generator:
@@ -260,12 +232,7 @@ def segments(key: Tensor, places: Tensor, count: int) -> Tensor:
 
 
 class RandomNumbers:
-    """What is random in training, for several seeds at once: each number follows from a key and its place.
-
-    Parameters
-    ----------
-    seeds : one per network
-    """
+    """What is random in training, for the seeds of several networks: each number follows from a key and its place."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
         self._keys = epoch_keys(seeds, 0)[:, :1].to(device)
@@ -286,8 +253,7 @@ class RandomNumbers:
     def dropout(self, shape: tuple[int, ...], rate: float) -> Tensor:
         """Factors of a shape whose first axis is the seeds: 0 for a share of `rate`, else 1 / (1 - rate).
 
-        A number is kept or not by 16 bits, so a hash decides on four of them: hashes for all were 28 % of the kernel
-        time of SURE on a GPU.
+        A number is kept or not by 16 bits, so a hash decides on four: hashes for all took long on a GPU.
         """
         count = prod(shape[1:])
         hashes = -(-count // 4)
@@ -314,13 +280,8 @@ def _counters(count: int, device: torch.device) -> Tensor:
 
 
 def _stride(count: int) -> int:
-    """How far keys go where `count` numbers are drawn."""
-    return _signed(count * _INCREMENT)
-
-
-def _signed(number: int) -> int:
-    """The number modulo 2**64, as torch's signed numbers wrap."""
-    return (number + 2**63) % 2**64 - 2**63
+    """How far keys go where `count` numbers are drawn: modulo 2**64, as torch's signed numbers wrap."""
+    return (count * _INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def _states(seed: int, epoch: int) -> NDArray[np.uint64]:

@@ -1,9 +1,8 @@
 """Checkpoints of a fit: where a training stands, on disk, so that an interrupted fit can be resumed.
 
-All that is random follows from seeds and epoch numbers, and all that comes before training is repeated in the same way.
-So weights, the moments of Adam and what was recorded are enough: a resumed fit ends with the same numbers as one
-that was never interrupted, to the bit on a CPU with as many threads. Each stage of each training is one file, which is
-replaced as a whole.
+All that is random follows from seeds and epoch numbers, so weights, the moments of Adam and what was recorded are
+enough: a resumed fit ends with the same numbers as one that was never interrupted, to the bit on a CPU with as many
+threads. Each stage of each training is one file, which is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from tempfile import gettempdir
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -32,41 +31,40 @@ from viewfuse.errors import CheckpointDiffers
 from viewfuse.utils.atomic import parsed, write_file, writing
 
 _SECONDS_BETWEEN = 60.0
-_LONGEST_PART = 100
-"""Characters of a part of a file name; systems take 255 for the whole."""
+_LONGEST_PART = 100  # characters of a part of a file name; systems take 255 for the whole
 FACTS = "fit.json"
 
 
-@dataclass
-class _Clock:
+def _clock() -> SimpleNamespace:
     """When the last file was written, and whether the user asked to stop."""
-
-    written: float = field(default_factory=time.monotonic)
-    stop: bool = False
+    return SimpleNamespace(written=time.monotonic(), stop=False)
 
 
 class Checkpoint:
-    """A folder that keeps the stages of one fit.
+    """A folder that keeps the stages of one fit; None keeps nothing.
 
-    Parameters
-    ----------
-    folder : where; None keeps nothing
-    facts : what must be the same for a fit to go on, by name: settings, data, versions
+    `facts` must be the same for a fit to go on, by name: settings, data, versions.
     """
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        self._folder, self._prefix, self._clock = folder, "", _Clock()
+        self._folder, self._prefix, self._clock = folder, "", _clock()
         self._stop_mark = Path(gettempdir()) / f"viewfuse-stop-{uuid4().hex}"  # asks workers of this fit to stop
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts or {}), default=str))
-        known = None if folder is None else _read_json(folder / FACTS)
-        changes = "" if known is None else differences(known, self._facts)
+        if folder is None:
+            return
+        try:
+            changes = differences(dict(parsed((folder / FACTS).read_bytes())), self._facts)
+        except FileNotFoundError:
+            return
+        except (OSError, TypeError, ValueError) as error:
+            raise _unreadable(folder / FACTS, error) from error
         if changes:
             cure = "give what was given then, another folder, or delete this one"
             raise CheckpointDiffers(f"{folder} keeps another fit: {changes}; {cure}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a clock of its own."""
-        return {**self.__dict__, "_clock": _Clock()}
+        return {**self.__dict__, "_clock": _clock()}
 
     @property
     def whose(self) -> str:
@@ -111,7 +109,10 @@ class Checkpoint:
 
     def stage(self, name: str, runs: Sequence[Any], learner: Any, watches: Sequence[Any] = ()) -> KeptStage:
         """A stage of trainings that run side by side, as far as it is kept."""
-        file = self._prefix + f"{name}-{_short([run.seed for run in runs])}.safetensors"
+        seeds = "-".join(str(run.seed) for run in runs)
+        if len(seeds) > _LONGEST_PART:
+            seeds = hashlib.sha256(seeds.encode()).hexdigest()[:32]
+        file = f"{self._prefix}{name}-{seeds}.safetensors"
         return KeptStage(self, None if self._folder is None else self._folder / file, runs, learner, watches)
 
     def is_stopping(self) -> bool:
@@ -133,25 +134,38 @@ class Checkpoint:
 class KeptStage:
     """One stage of trainings that run side by side, of a learner: what is trained (`network`) and by what (`adam`).
 
-    Attributes
-    ----------
-    epoch : how many epochs the trainings have had, where something was kept; else None
+    `epoch` says how many epochs the trainings have had, where something was kept; else it is None.
     """
 
     def __init__(
-        self,
-        checkpoint: Checkpoint,
-        path: Path | None,
-        runs: Sequence[Any],
-        learner: Any,
-        watches: Sequence[Any],
+        self, checkpoint: Checkpoint, path: Path | None, runs: Sequence[Any], learner: Any, watches: Sequence[Any]
     ) -> None:
         self._checkpoint, self._path, self._runs = checkpoint, path, runs
         self._learner, self._watches = learner, watches
         self.epoch: int | None = None
         self._end = inf
         if path is not None and path.exists():
-            self._restore(*self._read(path))
+            tensors, facts = _read_tensors(path)
+            if not isinstance(facts, dict) or facts.get("fit") != checkpoint.whose:
+                raise CheckpointDiffers(f"{path} is of another fit; delete the folder to train anew")
+            learner.network.load_state_dict(below("network", tensors))
+            states: dict[int, dict[str, Tensor]] = {}
+            for name, value in below("adam", tensors).items():
+                place, _, key = name.partition(".")
+                states.setdefault(int(place), {})[key] = value
+            adam = learner.adam
+            adam.load_state_dict({**adam.state_dict(), "state": states})
+            for run, known in zip(runs, facts["runs"], strict=True):
+                run.history, run.diverged = known["history"], known["diverged"]
+                for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
+                    own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
+                    setattr(run.joint_stage, name, own)
+            for i, (watch, counters) in enumerate(zip(watches, facts["watches"], strict=True)):
+                watch.counters = counters
+                watch.weights = {name: x.to(runs[0].device) for name, x in below(f"best.{i}", tensors).items()}
+                labels = tensors.get(f"labels.{i}")
+                watch.labels = None if labels is None else labels.to(runs[0].device)
+            self.epoch = facts["epoch"]
 
     def left(self, epochs: range) -> range:
         """Those that are still to come."""
@@ -160,70 +174,33 @@ class KeptStage:
 
     def keep(self, epoch: int, *, last: bool = False) -> None:
         """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
-        if self._path is not None and (last or self._checkpoint.is_due):
-            self._checkpoint.begin()
-            _write(self._path, self._tensors(epoch), json.dumps(self._facts(epoch)))
-            self._checkpoint.written()
-
-    def _tensors(self, epoch: int) -> dict[str, Tensor]:
-        """Weights, the best ones, the clusters that were judged last, and Adam's moments unless the stage is over."""
-        found = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
+        if self._path is None or not (last or self._checkpoint.is_due):
+            return
+        tensors = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         for i, watch in enumerate(self._watches):
-            found |= {f"best.{i}.{name}": x for name, x in watch.weights.items()}
-            found |= {} if watch.labels is None else {f"labels.{i}": watch.labels}
-        if epoch < self._end:
+            tensors |= {f"best.{i}.{name}": x for name, x in watch.weights.items()}
+            tensors |= {} if watch.labels is None else {f"labels.{i}": watch.labels}
+        if epoch < self._end:  # Adam's moments, unless the stage is over
             for i, state in self._learner.adam.state_dict()["state"].items():
-                found |= {f"adam.{i}.{name}": x for name, x in state.items()}
-        return {name: x.detach().cpu().contiguous().clone() for name, x in found.items()}
-
-    def _facts(self, epoch: int) -> dict[str, Any]:
-        runs = [
-            {"history": r.history, "diverged": r.diverged, "joint_stage": asdict(r.joint_stage)} for r in self._runs
-        ]
-        return {
+                tensors |= {f"adam.{i}.{name}": x for name, x in state.items()}
+        facts = {
             "fit": self._checkpoint.whose,
             "epoch": epoch,
-            "runs": runs,
+            "runs": [
+                {"history": r.history, "diverged": r.diverged, "joint_stage": asdict(r.joint_stage)} for r in self._runs
+            ],
             "watches": [watch.counters for watch in self._watches],
         }
-
-    def _read(self, path: Path) -> tuple[dict[str, Tensor], Any]:
-        tensors, facts = _read_tensors(path)
-        if not isinstance(facts, dict) or facts.get("fit") != self._checkpoint.whose:
-            raise CheckpointDiffers(f"{path} is of another fit; delete the folder to train anew")
-        return tensors, facts
-
-    def _restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        self._learner.network.load_state_dict(below("network", tensors))
-        states: dict[int, dict[str, Tensor]] = {}
-        for name, value in below("adam", tensors).items():
-            place, _, key = name.partition(".")
-            states.setdefault(int(place), {})[key] = value
-        adam = self._learner.adam
-        adam.load_state_dict({**adam.state_dict(), "state": states})
-        for run, known in zip(self._runs, facts["runs"], strict=True):
-            run.history, run.diverged = known["history"], known["diverged"]
-            for name, value in known["joint_stage"].items():  # JSON has no numbers as keys
-                own = {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
-                setattr(run.joint_stage, name, own)
-        device = self._runs[0].device
-        for i, (watch, counters) in enumerate(zip(self._watches, facts["watches"], strict=True)):
-            best = {name: x.to(device) for name, x in below(f"best.{i}", tensors).items()}
-            labels = tensors.get(f"labels.{i}")
-            watch.recall(counters, best, None if labels is None else labels.to(device))
-        self.epoch = facts["epoch"]
+        self._checkpoint.begin()
+        own = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+        _write(self._path, own, json.dumps(facts))
+        self._checkpoint.written()
 
 
 def differences(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What was other when a fit began, in words; nothing where all is the same."""
     names = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
     return "; ".join(f"{name} was {known.get(name)}, is {facts.get(name)}" for name in names)
-
-
-def _short(numbers: Sequence[int]) -> str:
-    """Numbers as a part of a file's name; many as their checksum, since names have an end."""
-    whole = "-".join(map(str, numbers))
-    return whole if len(whole) <= _LONGEST_PART else hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -270,15 +247,8 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
             raise ValueError("its checksum is wrong")
         return tensors, parsed(facts.encode())
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
-        raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
+        raise _unreadable(path, error) from error
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where there is none."""
-    try:
-        found: dict[str, Any] = dict(parsed(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, TypeError, ValueError) as error:
-        raise CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew") from error
-    return found
+def _unreadable(path: Path, error: Exception) -> CheckpointDiffers:
+    return CheckpointDiffers(f"{path} cannot be read ({error}); delete the folder to train anew")

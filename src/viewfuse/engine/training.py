@@ -1,9 +1,8 @@
 """The training engine: networks go through the stages of a method.
 
-A method gives a network and a schedule, which is a list of stages; a stage is a loss and how long it is learned. The
-engine shuffles and batches, steps the optimiser, keeps checkpoints, records the losses, and stops where a stage is over
-or a loss is no longer finite. It knows nothing else of a method. Networks whose layers take a leading axis for
-replicates are stacked and trained at once; all others are trained one after the other.
+A stage is a loss and how long it is learned. The engine shuffles and batches, steps the optimiser, keeps checkpoints,
+records the losses, and stops where a stage is over or a loss is no longer finite. It knows nothing else of a method.
+Networks whose layers take a leading axis for replicates are trained at once, others one after the other.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import torch
@@ -35,24 +33,14 @@ from viewfuse.utils.settings import Setting
 
 @dataclass
 class JointStage:
-    """What was seen of a joint stage.
+    """What was seen of a joint stage, by the epoch after which it was looked at; the first look is before the stage."""
 
-    Attributes
-    ----------
-    seen : neighbour agreement of the clusters by the epoch after which it was evaluated, the first one before the stage
-    score : their macro agreement, likewise
-    size_entropy : of their sizes, likewise
-    kept : the epoch after which the network was as it is now
-    ended : what went wrong, where it was ended for that; else empty
-    settled : whether it was ended as its clusters no longer got better, or hardly changed
-    """
-
-    seen: dict[int, float] = field(default_factory=dict)
-    score: dict[int, float] = field(default_factory=dict)
+    seen: dict[int, float] = field(default_factory=dict)  # neighbour agreement of the clusters
+    score: dict[int, float] = field(default_factory=dict)  # their macro agreement
     size_entropy: dict[int, float] = field(default_factory=dict)
-    kept: int = 0
-    ended: str = ""
-    settled: bool = False
+    kept: int = 0  # the epoch after which the network was as it is now
+    ended: str = ""  # what went wrong, where it was ended for that
+    settled: bool = False  # whether it was ended as its clusters no longer got better, or hardly changed
 
     @property
     def stopped(self) -> bool:
@@ -63,15 +51,7 @@ class JointStage:
 class Progress:
     """Shows the epochs of a whole fit.
 
-    Used as a context manager; the bar is removed at the end, and nothing is shown before the first stage begins.
-
-    Parameters
-    ----------
-    shown : whether anything is shown at all
-
-    Attributes
-    ----------
-    epochs : of the stage, so far
+    Used as a context manager, which removes the bar at the end. `epochs` are those of the stage so far.
     """
 
     def __init__(self, *, shown: bool = False) -> None:
@@ -83,9 +63,13 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end_stage()
         self._bar.close()
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Show nothing in another process."""
+        return Progress, ()
 
     def expect(self, epochs: int) -> None:
         """Say how many epochs are still to come, at most."""
@@ -108,10 +92,6 @@ class Progress:
         for _ in range(epochs - self.epochs):
             self.advance(loss)
 
-    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
-        """Show nothing in another process."""
-        return Progress, ()
-
     @property
     def is_shown(self) -> bool:
         """Whether anything is shown at all."""
@@ -121,26 +101,17 @@ class Progress:
         """A line for people that stays; nothing where it is empty."""
         if line and self._has_lines:
             tell(line)
-        elif line and not self._bar.disable:
+        elif line and self.is_shown:
             self._bar.write(line, file=sys.stderr)
 
     def end_stage(self) -> None:
         """Say how long the stage took; others may follow."""
         if self._stage and self._has_lines:
-            seconds = time.perf_counter() - self._began
-            self.tell(f"{self._stage}: {self.epochs} epochs in {seconds:.0f} s")
+            self.tell(f"{self._stage}: {self.epochs} epochs in {time.perf_counter() - self._began:.0f} s")
         self._stage = ""
 
 
 SILENT = Progress()
-"""Shows nothing."""
-
-
-_CURE = (
-    "lower ", Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"),
-    " or 'standard' if the data have extreme values",
-)  # fmt: skip
-
 Loss = Callable[[Tensor], Mapping[str, Tensor]]
 """From a batch of elements, of shape (replicates, batch) or (replicates, batch, numbers of an element), to terms of
 shape (replicates,). A term called "total" is what is minimised; without it that is the sum of all terms. For networks
@@ -179,6 +150,10 @@ class Stage:
     after_epoch: Callable[[int], None] = lambda epoch: None
     watches: Sequence[Any] = ()
 
+    def is_over(self, runs: Sequence[TrainState]) -> bool:
+        """Whether no network has anything more to learn."""
+        return all(run.joint_stage.stopped if self.watches else run.diverged for run in runs)
+
     def steps(self, n_elements: int) -> tuple[int, int]:
         """Steps of an epoch, and elements of each."""
         started = -(-n_elements // self.batch_size)
@@ -190,31 +165,18 @@ class Stage:
 
 @dataclass
 class TrainState:
-    """What one training holds.
+    """What one training holds."""
 
-    Attributes
-    ----------
-    network : on the device of `stored`
-    stored : the training samples
-    seed : root of every random number
-    method : what places samples with the network
-    numbers : hyperparameters that may differ between networks that are trained together, by name
-    clusters : int64 tensor of shape (samples,): those of the training samples before the joint stage; None until then
-    joint_stage : what was seen of the joint stage
-    diverged : which loss was not finite first, and where; empty while all were
-    known : what is known of the samples beside their views
-    history : per epoch the mean of each loss term; `seconds` is the time of all that were trained together
-    """
-
-    network: Any
+    network: Any  # on the device of `stored`
     stored: Samples
-    seed: int
-    method: Any = None
-    numbers: dict[str, float] = field(default_factory=dict)
-    clusters: Tensor | None = None
+    seed: int  # root of every random number
+    method: Any = None  # what places samples with the network
+    numbers: dict[str, float] = field(default_factory=dict)  # hyperparameters that may differ within a stack
+    clusters: Tensor | None = None  # of the samples before the joint stage, of shape (samples,); None until then
     joint_stage: JointStage = field(default_factory=JointStage)
-    diverged: str = ""
-    known: Guidance = UNGUIDED
+    diverged: str = ""  # which loss was not finite first, and where
+    known: Guidance = UNGUIDED  # what is known of the samples beside their views
+    # per epoch the mean of each loss term; `seconds` are those of all that were trained together
     history: History = field(default_factory=lambda: {"epoch": [], "stage": [], "total": [], "seconds": []})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -294,17 +256,14 @@ class Training:
     @cached_property
     def pooled(self) -> Samples:
         """All samples in one set, in which those that networks share stand once; see `first_rows`."""
-        return pool(self._different)
+        return pool(list({id(run.stored): run.stored for run in self.runs}.values()))
 
     @cached_property
     def first_rows(self) -> Tensor:
         """Where the samples of each network begin in `pooled`, of shape (replicates, 1)."""
-        places = [next(i for i, one in enumerate(self._different) if one is run.stored) for run in self.runs]
+        different = list(dict.fromkeys(id(run.stored) for run in self.runs))
+        places = [different.index(id(run.stored)) for run in self.runs]
         return torch.tensor(places, device=self.device)[:, None] * self.n_samples
-
-    @cached_property
-    def _different(self) -> list[Samples]:
-        return list({id(run.stored): run.stored for run in self.runs}.values())
 
     def view(self, v: int, rows: Tensor) -> Tensor:
         """A view of the samples at `rows`, of shape (replicates, batch), as (replicates, batch, columns)."""
@@ -327,7 +286,7 @@ class Training:
         kept = checkpoint and checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
         with tensor_cores(self.device):
             for epoch in kept.left(range(first, until)) if kept else range(first, until):
-                if _is_over(stage, self.runs):
+                if stage.is_over(self.runs):
                     break
                 began = time.perf_counter()
                 terms = steps.run(epoch)
@@ -335,7 +294,7 @@ class Training:
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
                 if kept:
-                    kept.keep(epoch + 1, last=epoch + 1 == until or _is_over(stage, self.runs))
+                    kept.keep(epoch + 1, last=epoch + 1 == until or stage.is_over(self.runs))
         self.network.zero_grad()
         self.unstack()
         for network in (self.network, *self._networks):
@@ -353,10 +312,16 @@ class Training:
     def record(self, stage: str, terms: Mapping[str, Tensor], seconds: float) -> None:
         """Write down the means of an epoch, of terms of shape (steps, replicates), and who diverged."""
         for r, run in enumerate(self.runs):
-            if not run.joint_stage.stopped:
-                own = {name: term[:, r] for name, term in terms.items()}
-                run.diverged = run.diverged or _non_finite(own, run.n_epochs + 1)
-                run.record(stage, {name: float(term.mean()) for name, term in own.items()}, seconds)
+            if run.joint_stage.stopped:
+                continue
+            own = {name: term[:, r] for name, term in terms.items()}
+            bad = {name: ~torch.isfinite(term) for name, term in own.items() if name != "total"}
+            where = torch.stack(list(bad.values()), dim=1).any(dim=1).nonzero()
+            if len(where) and not run.diverged:
+                step = int(where[0])
+                broken = " and ".join(name for name, is_bad in bad.items() if is_bad[step])
+                run.diverged = f"the {broken} loss is not finite in epoch {run.n_epochs + 1}, step {step + 1}"
+            run.record(stage, {name: float(term.mean()) for name, term in own.items()}, seconds)
 
     def unstack(self) -> None:
         """Write what was learned into the networks that were given."""
@@ -390,7 +355,10 @@ class Epoch:
         self._order.copy_(torch.unflatten(order, 1, (steps, size)).transpose(0, 1))
         self._done.zero_()
         training.random.begin(keys[:, 0])
-        with _global_generator(training, keys):
+        devices = [training.device] if training.device.type == "cuda" else []
+        with nullcontext() if training.is_stacked else torch.random.fork_rng(devices):
+            if not training.is_stacked:  # layers of torch that draw, such as dropout, use the global generator
+                torch.manual_seed(int(keys[0, 0]) % 2**63)
             for _ in range(steps):
                 self._step()
         found = self._terms.cpu().clone()  # on a CPU the next epoch writes into the same place
@@ -413,35 +381,10 @@ class Epoch:
         self._done += 1
 
 
-@contextmanager
-def _global_generator(training: Training, keys: Tensor) -> Iterator[None]:
-    """Layers of torch that draw, such as dropout, use the global generator: seeded here, and restored afterwards."""
-    if training.is_stacked:
-        yield
-        return
-    with torch.random.fork_rng([training.device] if training.device.type == "cuda" else []):
-        torch.manual_seed(int(keys[0, 0]) % 2**63)
-        yield
-
-
-def _is_over(stage: Stage, runs: Sequence[TrainState]) -> bool:
-    """Whether no network has anything more to learn in a stage."""
-    return all(run.joint_stage.stopped if stage.watches else run.diverged for run in runs)
-
-
-def _non_finite(terms: Mapping[str, Tensor], epoch: int) -> str:
-    """Where the first loss of an epoch that is not finite stands; empty if all are. Terms of shape (steps,)."""
-    bad = torch.stack([~torch.isfinite(term) for name, term in terms.items() if name != "total"], dim=1)
-    if not bad.any():
-        return ""
-    step_number = int(bad.any(dim=1).nonzero()[0])
-    names = [name for name in terms if name != "total"]
-    broken = " and ".join(name for name, is_bad in zip(names, bad[step_number].tolist(), strict=True) if is_bad)
-    return f"the {broken} loss is not finite in epoch {epoch}, step {step_number + 1}"
-
-
 def check_diverged(runs: Sequence[TrainState]) -> None:
     """Stop with the first training that diverged."""
     for run in runs:
         if run.diverged:
-            raise Diverged(f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; ", *_CURE)
+            what = f"{run.diverged}{f' (seed {run.seed})' if len(runs) > 1 else ''}; lower "
+            extreme = " or 'standard' if the data have extreme values"
+            raise Diverged(what, Setting("learning_rate"), ", or use ", Setting("scaling", "minmax"), extreme)

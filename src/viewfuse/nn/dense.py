@@ -35,36 +35,28 @@ class BatchNorm(nn.Module):
         """(replicates, rows, width) to the same shape; `shown` of shape (replicates, rows) says which rows count."""
         width = x.shape[2]
         if self.training and shown is None and x.shape[1] > 1:
-            return self._over_all_rows(x)
+            # By torch's own normalisation, to which columns of other replicates are other columns: far fewer kernels.
+            weight, bias, mean, variance = (one.view(-1) for one in (self.weight, self.bias, self.mean, self.variance))
+            rows = x.transpose(0, 1).flatten(1)
+            # Not by cuDNN, which does not promise the same bits in every run.
+            done = torch.batch_norm(rows, weight, bias, mean, variance, True, self._MOMENTUM, self._EPSILON, False)
+            return torch.unflatten(done, 1, (x.shape[0], width)).transpose(0, 1)
         if self.training:
-            mean, variance = self._moments(x, shown)
+            mean, variance = self._moments(x, torch.ones_like(x[:, :, 0]) if shown is None else shown)
         else:
             mean, variance = self.mean.view(-1, 1, width), self.variance.view(-1, 1, width)
         factor = self.weight.view(-1, 1, width) * (variance + self._EPSILON).rsqrt()
         return (x - mean) * factor + self.bias.view(-1, 1, width)
 
-    def _over_all_rows(self, x: Tensor) -> Tensor:
-        """By torch's own normalisation, to which columns of other replicates are other columns: far fewer kernels."""
-        weight, bias, mean, variance = (one.view(-1) for one in (self.weight, self.bias, self.mean, self.variance))
-        rows = x.transpose(0, 1).flatten(1)
-        # Not by cuDNN, which does not promise the same bits in every run.
-        done = torch.batch_norm(rows, weight, bias, mean, variance, True, self._MOMENTUM, self._EPSILON, False)
-        return torch.unflatten(done, 1, (x.shape[0], x.shape[2])).transpose(0, 1)
-
-    def _moments(self, x: Tensor, shown: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _moments(self, x: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the batch, of shape (replicates, 1, width); those for later move a little."""
-        if shown is None:
-            count = torch.full_like(x[:, :1, :1], x.shape[1])
-            mean = x.mean(dim=1, keepdim=True)
-            variance = (x - mean).square().mean(dim=1, keepdim=True)
-        else:
-            weights = shown.to(x.dtype)[:, :, None]
-            count = weights.sum(dim=1, keepdim=True).clamp(min=1)
-            mean = (x * weights).sum(dim=1, keepdim=True) / count
-            variance = ((x - mean).square() * weights).sum(dim=1, keepdim=True) / count
+        weights = shown.to(x.dtype)[:, :, None]
+        count = weights.sum(dim=1, keepdim=True).clamp(min=1)
+        mean = (x * weights).sum(dim=1, keepdim=True) / count
+        variance = ((x - mean).square() * weights).sum(dim=1, keepdim=True) / count
         unbiased = variance.detach() * count / (count - 1).clamp(min=1)
         # Batches without a row that counts say nothing.
-        momentum = self._MOMENTUM if shown is None else self._MOMENTUM * shown.any(dim=1)[:, None, None]
+        momentum = self._MOMENTUM * shown.any(dim=1)[:, None, None]
         for kept, new in ((self.mean, mean.detach()), (self.variance, unbiased)):
             own = kept.view(-1, 1, x.shape[2])
             own.add_(momentum * (new - own))

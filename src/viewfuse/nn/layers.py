@@ -1,13 +1,12 @@
 """Layers with one set of weights, or with one set per replicate along a leading axis, and what makes their steps fast.
 
 What goes into a layer with the weights of several replicates holds their rows one replicate after another, equally many
-of each, along its first axis. A single set of weights is treated as that of one replicate.
+of each, along its first axis.
 
 On a GPU a step is recorded once as a CUDA graph, with parallel streams, and then replayed: views run in parallel, and
-gradients of weights beside all else. Ten networks of the paper's schedule take 34 s on one stream of an H200, 18 s on
-these (results/speed). Elsewhere, and while nothing is recorded, everything runs in turn. Backward runs in another
-thread, so what is known of a recording belongs to the module. One recording is made at a time, and only work that is
-being recorded is put on its streams: other threads may train meanwhile.
+gradients of weights beside all else, which takes half of the time (results/speed). Elsewhere everything runs in turn.
+Backward runs in another thread, so what is known of a recording belongs to the module. One recording is made at a time,
+and only work that is being recorded is put on its streams: other threads may train meanwhile.
 """
 
 from __future__ import annotations
@@ -45,12 +44,7 @@ def times(x: Tensor, matrix: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer: (rows, ..., in) to (rows, ..., out).
-
-    Parameters
-    ----------
-    weight, bias : of shape (out, in) and (out,), or with a leading axis for replicates
-    """
+    """(rows, ..., in) to (rows, ..., out); weight (out, in) and bias (out,) may have a leading axis for replicates."""
     if weight.dim() == 2:
         return functional.linear(x, weight, bias)
     stacked: Tensor = _StackedLinear.apply(_by_replicate(x, len(weight)), weight, bias)  # type: ignore[no-untyped-call]
@@ -135,8 +129,8 @@ def start_weights(network: nn.Module, generator: Generator) -> None:
     """Every kind of layer and its start: linear ones uniform within 1/sqrt(in), PReLU 0.25, norms 1 and 0."""
     for name, buffer in network.named_buffers():
         buffer.fill_(1.0 if name.endswith("variance") else 0.0)
-    layers: list[Any] = list(network.modules())
-    for module in layers:
+    module: Any
+    for module in network.modules():
         if isinstance(module, nn.Linear):
             bound = module.in_features**-0.5
             module.weight.uniform_(-bound, bound, generator=generator)
@@ -149,10 +143,9 @@ def start_weights(network: nn.Module, generator: Generator) -> None:
 
 
 class Adam(optim.Adam):
-    """torch's Adam, which starts at once and waits for gradients that are computed in side streams.
+    """torch's Adam, which waits for gradients that are computed in side streams.
 
-    The first optimizer of torch in a process imports its compiler: 2.5 to 5 s on two cores, more than a small fit,
-    and nothing here is compiled. `inspect.unwrap` gives the same methods without that import.
+    `unwrap` leaves out what imports torch's compiler, for 2.5 to 5 s on two cores: nothing here is compiled.
     """
 
     add_param_group = unwrap(optim.Optimizer.add_param_group)
@@ -177,7 +170,7 @@ class _Streams:
     def __init__(self, device: torch.device) -> None:
         self._device, self._taken = device, 0
         self._numbered: list[torch.cuda.Stream] = []
-        self._aside: dict[int, torch.cuda.Stream] = {}
+        self.beside: dict[int, torch.cuda.Stream] = {}
         self._kept: list[object] = []
         self.in_turn = False
 
@@ -195,10 +188,11 @@ class _Streams:
 
     @contextmanager
     def aside(self, reads: tuple[Tensor, ...]) -> Iterator[None]:
+        """Inside, work goes to the stream beside the current one."""
         main = torch.cuda.current_stream()
-        if main.cuda_stream not in self._aside:
-            self._aside[main.cuda_stream] = self._stream()
-        own = self._aside[main.cuda_stream]
+        if main.cuda_stream not in self.beside:
+            self.beside[main.cuda_stream] = self._stream()
+        own = self.beside[main.cuda_stream]
         own.wait_stream(main)
         self._kept += reads  # else the main stream could write over them
         before, self.in_turn = self.in_turn, True
@@ -207,10 +201,6 @@ class _Streams:
                 yield
         finally:
             self.in_turn = before
-
-    def join(self) -> None:
-        for stream in self._aside.values():
-            torch.cuda.current_stream().wait_stream(stream)
 
 
 def _current() -> _Streams | None:
@@ -245,11 +235,7 @@ def side_stream(*reads: Tensor) -> AbstractContextManager[None]:
     """Inside, work whose results are needed after `join_streams` only; in parallel while a graph is recorded.
 
     Gradients of weights are such: only the optimiser waits for them. So each weight is used once in a step, and has no
-    gradient before it.
-
-    Parameters
-    ----------
-    reads : tensors that it reads, and that might be freed before `join_streams`; kept until the recording ends
+    gradient before it. Tensors in `reads` might be freed before `join_streams`; they are kept until the recording ends.
     """
     streams = _current()
     return nullcontext() if streams is None else streams.aside(reads)
@@ -258,8 +244,8 @@ def side_stream(*reads: Tensor) -> AbstractContextManager[None]:
 def join_streams() -> None:
     """Wait for all work in side streams."""
     streams = _current()
-    if streams is not None:
-        streams.join()
+    for stream in streams.beside.values() if streams is not None else ():
+        torch.cuda.current_stream().wait_stream(stream)
 
 
 @contextmanager
@@ -288,18 +274,6 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
         products.fp32_precision = before
 
 
-@contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Inside, Python's collector rests: another graph that it clears away would spoil the recording of this one."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
-
-
 class GraphedStep:
     """A step that takes and returns nothing, and reads and writes memory that stays where it is.
 
@@ -311,9 +285,7 @@ class GraphedStep:
     """Libraries set themselves up, and the optimiser its state, in calls that cannot be recorded."""
 
     def __init__(self, step: Callable[[], None], device: torch.device) -> None:
-        self._step = step
-        self._device = device
-        self._calls = 0
+        self._step, self._device, self._calls = step, device, 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
@@ -328,11 +300,11 @@ class GraphedStep:
 
     def _record(self) -> torch.cuda.CUDAGraph | None:
         """The step as a graph; recording does not run it."""
-        graph = torch.cuda.CUDAGraph()
+        graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
+        gc.disable()  # another graph that Python's collector clears away would spoil the recording of this one
         try:
             # Where a recording cannot be ended, torch would go on with the stream that it was recorded on.
             with (
-                _garbage_kept(),
                 torch.cuda.device(self._device),
                 torch.cuda.stream(torch.cuda.current_stream(self._device)),
                 recording_on(self._device),
@@ -342,4 +314,7 @@ class GraphedStep:
         except RuntimeError as error:
             logging.getLogger(__name__).warning("the step runs without a CUDA graph: %s", error)
             return None
+        finally:
+            if collects:
+                gc.enable()
         return graph

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from math import ceil
+from math import ceil, inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -14,10 +14,14 @@ from viewfuse.utils.settings import check_choice, checked_count, wrong
 
 T = TypeVar("T")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-SCHEDULES = ("default", "paper")
 EFFORTS = ("quick", "auto", "thorough")
-STARTS = ("best", "ward")
-OUTPUTS = (*ORDINALS, "mean", "concat")
+_CHOICES = {
+    "center_start": ("best", "ward"),
+    "effort": EFFORTS,
+    "schedule": ("default", "paper"),
+    "neighbor_output": (*ORDINALS, "mean", "concat"),
+    "view_output": (*ORDINALS, "mean", "concat"),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,36 +94,38 @@ class Config:
     view_output: str = "mean"
 
     def __post_init__(self) -> None:
-        for one in fields(self):  # integers of numpy would overflow where they are multiplied
-            if isinstance(value := getattr(self, one.name), Integral) and not isinstance(value, bool):
-                object.__setattr__(self, one.name, int(value))
-        for name in _POSITIVE_INTEGERS:
-            checked_count(name, getattr(self, name))
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name, value in own.items():  # integers of numpy would overflow where they are multiplied
+            if isinstance(value, Integral) and not isinstance(value, bool):
+                object.__setattr__(self, name, int(value))
+        for name in ("n_clusters", "n_neighbors", "donor_depth", "n_heads", "feedforward_ratio", "batch_size"):
+            checked_count(name, own[name])
         for name, least in (("embedding_dim", 1), ("hidden_dim", 1), ("pretrain_epochs", 0), ("joint_epochs", 0)):
-            checked_count(name, getattr(self, name), least, auto=least)
-        for name in ("weight_decay", "noise", "robustness_weight"):
-            _require(self, name, _is_number(getattr(self, name), 0.0), "a number of at least 0")
-        for name in _SWITCHES:
-            _require(self, name, isinstance(getattr(self, name), bool), "True or False")
-        check_choice("center_start", self.center_start, STARTS)
-        check_choice("effort", self.effort, EFFORTS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        for name in ("neighbor_output", "view_output"):
-            check_choice(name, getattr(self, name), OUTPUTS)
-        self._check_the_rest()
-
-    def _check_the_rest(self) -> None:
+            checked_count(name, own[name], least, auto=least)
+        some = "a number of at least 0"
+        fits = {name: (_is_number(own[name]), some) for name in ("weight_decay", "noise", "robustness_weight")}
+        for one in fields(self):
+            if one.type == "bool":
+                fits[one.name] = isinstance(own[one.name], bool), "True or False"
         lr, bias, drop, weight = self.learning_rate, self.imputed_bias, self.view_dropout, self.clustering_weight
-        fits = _is_auto(weight) or _is_number(weight, 0.0)
-        _require(self, "clustering_weight", fits, "'auto' or a number of at least 0")
-        fits = _is_auto(lr) or (_is_number(lr, 0.0) and lr != 0)
-        _require(self, "learning_rate", fits, "'auto' or a number above 0")
-        _require(self, "feature_dropout", _is_rate(self.feature_dropout), "a number from 0 to below 1")
-        # An infinite bias is allowed: it masks imputed views altogether.
-        _require(self, "imputed_bias", isinstance(bias, Real) and bias <= 0, "a number of at most 0")
-        _require(self, "view_dropout", _is_auto(drop) or _is_rate(drop), "'auto' or a number from 0 to below 1")
-        fits = self.embedding_width % self.n_heads == 0
-        _require(self, "embedding_dim", fits, f"a multiple of {self.n_heads}, the number of attention heads")
+        rate = "a number from 0 to below 1"
+        fits |= {
+            "clustering_weight": (_is_auto(weight) or _is_number(weight), f"'auto' or {some}"),
+            "learning_rate": (_is_auto(lr) or (_is_number(lr) and lr != 0), "'auto' or a number above 0"),
+            "feature_dropout": (_is_number(self.feature_dropout, 1.0), rate),
+            # An infinite bias is allowed: it masks imputed views altogether.
+            "imputed_bias": (isinstance(bias, Real) and bias <= 0, "a number of at most 0"),
+            "view_dropout": (_is_auto(drop) or _is_number(drop, 1.0), f"'auto' or {rate}"),
+            "embedding_dim": (
+                self.embedding_width % self.n_heads == 0,
+                f"a multiple of {self.n_heads}, the number of attention heads",
+            ),
+        }
+        for name, (is_fit, wanted) in fits.items():
+            if not is_fit:
+                raise wrong(name, wanted, own[name])
+        for name, choices in _CHOICES.items():
+            check_choice(name, own[name], choices)
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
@@ -193,15 +199,13 @@ class Config:
     def epochs(self, n_samples: int) -> tuple[int, int]:
         """Epochs of the two stages; the second has none without the clustering module.
 
-        "auto" is 22 and 30 epochs, but at least 680 and 900 steps (small sets need more epochs), at most 3000 steps
-        (large ones need fewer, as in the paper) and at most 170 and 200 epochs; quick efforts take a quarter of that,
-        and thorough ones twice the second. Small sets take a third of these steps, at a larger rate.
-        With the paper's schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that
-        they take on Handwritten.
+        "auto" is 22 and 30 epochs, more for small sets and fewer for large ones, see `_STAGES`. With the paper's
+        schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that they take on
+        Handwritten.
         """
         sized = [self._sized(stage, n_samples) for stage in _STAGES[self.effort][1:]]
         if self.schedule == "paper":
-            sized = [min(100, ceil(3100 / self._steps_per_epoch(n_samples)))] * 2
+            sized = [min(100, ceil(3100 / max(1, n_samples // self.batch_size)))] * 2
         asked = (self.pretrain_epochs, self.joint_epochs)
         first, second = (auto if isinstance(e, str) else e for e, auto in zip(asked, sized, strict=True))
         return first, second if self.clustering_module else 0
@@ -218,11 +222,8 @@ class Config:
     def _is_small(self, n_samples: int) -> bool:
         return n_samples < _SMALL and self.n_clusters <= _SEVERAL and self.schedule == "default"
 
-    def _steps_per_epoch(self, n_samples: int) -> int:
-        return max(1, n_samples // self.batch_size)
-
     def _sized(self, stage: tuple[int, int, int, int], n_samples: int) -> int:
-        per_epoch, (some, least, most, most_epochs) = self._steps_per_epoch(n_samples), stage
+        per_epoch, (some, least, most, most_epochs) = max(1, n_samples // self.batch_size), stage
         if self._is_small(n_samples):
             some, least, most = some // _FEWER, least // _FEWER, most // _FEWER
         return min(most_epochs, ceil(min(max(some * per_epoch, least), most) / per_epoch))
@@ -261,8 +262,7 @@ _STAGES = {
 }
 """By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
 at most so many epochs."""
-_TINY = 200
-"""Samples under which the trial is most of the time of a fit."""
+_TINY = 200  # samples under which the trial is most of the time of a fit
 _SMALL, _SEVERAL, _FEWER = 1_000, 12, 3
 """Under so many samples, of at most so many clusters, a narrower network takes so many times fewer steps, at a larger
 rate: nearly as accurate, in less than half of the time on a CPU (results/speed). More clusters lose by it."""
@@ -280,28 +280,29 @@ OLD_NAMES = frozenset({one.name for one in fields(Config)}.difference(OF_ESTIMAT
 """Parameters that `URRL` itself had in version 0.2; saved models of that time have them."""
 
 
-def with_old(config: Config | None, old: Mapping[str, Any]) -> Config | None:
-    """A configuration with parameters that version 0.2 gave to `URRL` itself."""
+def with_old_names(config: Config | None, old: Mapping[str, Any], *, warned: bool = True) -> Config | None:
+    """A configuration with parameters that version 0.2 gave to `URRL` itself.
+
+    Warns where the caller of our caller spelled them so, unless a saved model did.
+    """
+    if not old:
+        return config
     flat, ablation = {name: value for name, value in old.items() if name != "ablation"}, old.get("ablation") or {}
     if not isinstance(ablation, Mapping):
         raise wrong("ablation", "a dict of fields of Config", ablation)
-    return replace(config or Config(), **flat, **ablation) if old else config
+    found = replace(config or Config(), **flat, **ablation)
+    if warned:
+        new = f"{', '.join(old)} moved into Config; write URRL(config={found!r})"
+        warnings.warn(f"{new}: the old spelling works in this version only", FutureWarning, stacklevel=3)
+    return found
 
 
 def opened_params(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of an estimator from those of a saved model, which version 0.2 saved by its own names."""
     own = {name: value for name, value in saved.items() if name not in OLD_NAMES}
     config = None if own.get("config") is None else Config(**own["config"])
-    return {**own, "config": with_old(config, {name: saved[name] for name in OLD_NAMES.intersection(saved)})}
-
-
-def with_old_names(config: Config | None, old: Mapping[str, Any]) -> Config | None:
-    """As `with_old`; warns where the caller of our caller spelled them so."""
-    found = with_old(config, old)
-    if old:
-        new = f"{', '.join(old)} moved into Config; write URRL(config={found!r})"
-        warnings.warn(f"{new}: the old spelling works in this version only", FutureWarning, stacklevel=3)
-    return found
+    old = {name: saved[name] for name in OLD_NAMES.intersection(saved)}
+    return {**own, "config": with_old_names(config, old, warned=False)}
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
@@ -317,26 +318,11 @@ def takes_old_names(cls: type[T]) -> type[T]:
     return cls
 
 
-_POSITIVE_INTEGERS = (
-    "n_clusters", "n_neighbors", "donor_depth",
-    "n_heads", "feedforward_ratio", "batch_size",
-)  # fmt: skip
-_SWITCHES = tuple(f.name for f in fields(Config) if f.type == "bool")
-
-
-def _require(settings: Config, name: str, condition: bool, wanted: str) -> None:
-    if not condition:
-        raise wrong(name, wanted, getattr(settings, name))
-
-
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _is_number(value: Any, least: float) -> bool:
+def _is_number(value: Any, below: float = inf) -> bool:
+    """Whether it is a number from 0 to below another."""
     is_real = isinstance(value, Real) and not isinstance(value, bool)
-    return is_real and least <= value < float("inf")
-
-
-def _is_rate(value: Any) -> bool:
-    return _is_number(value, 0.0) and value < 1
+    return is_real and 0 <= value < below

@@ -178,11 +178,11 @@ class URRL(Updatable, MultiViewClusterer):
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn has it; ``config__joint_epochs=0`` sets one field of `config`."""
         old = {name: params.pop(name) for name in OLD_NAMES.intersection(params)}
-        changed = {name: params.pop(name) for name in list(params) if name.startswith("config__")}
+        named = [name for name in params if name.startswith("config__")]
+        changed = {name.removeprefix("config__"): params.pop(name) for name in named}
         super().set_params(**params)
         if changed:
-            own = {name.removeprefix("config__"): value for name, value in changed.items()}
-            self.config = replace(self.config or Config(), **own)
+            self.config = replace(self.config or Config(), **changed)
         self.config = with_old_names(self.config, old)
         return self
 
@@ -212,17 +212,16 @@ class URRL(Updatable, MultiViewClusterer):
         """
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
-        check_choice("fill", self.fill, FILLS)
-        check_reduction(self.reduction)
         check_choice("outliers", self.outliers, ("mark", "label"))
+        self._check_preparation()
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
         given = (y, must_link, cannot_link, sample_weight, view_weights)
         known = NOTHING if all(one is None for one in given) else Knowledge.of(views.ids, *given, views.names)
         if known is not NOTHING:
             known.check_numbers(like)
-            asked = not self._chooses()
-            config = replace(config, n_clusters=known.number(config.n_clusters, len(views), asked=asked))
+            number_known = known.number(config.n_clusters, len(views), asked=not self._chooses())
+            config = replace(config, n_clusters=number_known)
         former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
@@ -231,8 +230,7 @@ class URRL(Updatable, MultiViewClusterer):
             checkpoint.interruptible() if checkpoint else nullcontext(),
         ):
             if self._chooses():
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", EmptyCellsWarning)  # fitting will tell
+                with warnings.catch_warnings(action="ignore", category=EmptyCellsWarning):  # fitting will tell
                     number, begun = self._chosen(views, seeds, progress, checkpoint, known)
                 config = replace(config, n_clusters=number.chosen)
             ways = {**self._ways(seeds, views), "begun": begun, "progress": progress, "checkpoint": checkpoint}
@@ -240,12 +238,11 @@ class URRL(Updatable, MultiViewClusterer):
             (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
             if number is not None:
                 number = with_islands(number, fitted.model, fitted.embedding, fitted.labels(), self.cluster_range)
-                if number.islands:
-                    config = replace(config, n_clusters=number.chosen)
-                    ways["checkpoint"] = checkpoint and checkpoint.part("islands")
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", EmptyCellsWarning)  # the first fit warned
-                        (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
+            if number is not None and number.islands:
+                config = replace(config, n_clusters=number.chosen)
+                ways["checkpoint"] = checkpoint and checkpoint.part("islands")
+                with warnings.catch_warnings(action="ignore", category=EmptyCellsWarning):  # the first fit warned
+                    (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
@@ -308,8 +305,7 @@ class URRL(Updatable, MultiViewClusterer):
         ----------
         X : as for `fit`
         """
-        check_choice("fill", self.fill, FILLS)
-        check_reduction(self.reduction)
+        self._check_preparation()
         with Progress(shown=bool(self.verbose)) as progress:
             number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
         return records(number)[number.name]
@@ -323,6 +319,10 @@ class URRL(Updatable, MultiViewClusterer):
         within, device = known.range(self.cluster_range, len(views)), chosen_device(self.device)
         return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
 
+    def _check_preparation(self) -> None:
+        check_choice("fill", self.fill, FILLS)
+        check_reduction(self.reduction)
+
     def _ways(self, seeds: Sequence[int], samples: Sized) -> dict[str, Any]:
         threads = threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
         return {"fill": self.fill, "reduction": self.reduction, "threads": threads}
@@ -332,9 +332,8 @@ class URRL(Updatable, MultiViewClusterer):
         if self.checkpoint is None:
             return None
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
-        own = {**asdict(self._config()), **own}
-        facts = fit_facts(views, {**own, "random_state": seeds, **known.facts()}, device)
-        return Checkpoint(Path(self.checkpoint), facts)
+        facts = {**asdict(self._config()), **own, "random_state": seeds, **known.facts()}
+        return Checkpoint(Path(self.checkpoint), fit_facts(views, facts, device))
 
     def _chooses(self) -> bool:
         """Whether the number of clusters is to be chosen."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
+from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters as assigned
@@ -23,7 +22,6 @@ from viewfuse.fitted.batches import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import what_became
-from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.training import (
     embed_stored,
     joint_stage_decision,
@@ -32,45 +30,20 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
-from viewfuse.methods.urrl.trials import Search, Trial, check_memory, sound_trials, take_over
+from viewfuse.methods.urrl.trials import Search, Trial, check_memory, take_over
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
+from viewfuse.selection import rules
 from viewfuse.selection.confidence import Calibration, mean_confidence
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.messages import records
-from viewfuse.selection.rules import (
-    SCALINGS,
-    STABLE,
-    best_of_each,
-    best_scaling,
-    estimated,
-    on_kmeans,
-    on_outliers,
-    on_sizes,
-    on_structure,
-    on_views,
-    outliers,
-    with_reasons,
-)
-from viewfuse.selection.scores import (
-    agreement,
-    candidate_scores,
-    macro_agreement,
-    matched_share,
-)
+from viewfuse.selection.rules import SCALINGS
+from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
 from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
-    """A model with what its training gave.
-
-    Attributes
-    ----------
-    embedding : of the training samples, of shape (samples, embedding)
-    objectives : the last losses of the trainings with the same scaling
-    decisions : per thing that was decided what was chosen, from which evidence, and why in words
-    known : what guided the training
-    """
+    """A model with the embedding of its samples, the last losses of all trainings with its scaling, and decisions."""
 
     model: Model
     embedding: Tensor
@@ -78,7 +51,6 @@ class Fitted(NamedTuple):
     seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
-    known: Guidance = UNGUIDED
 
     def soft(self) -> NDArray[np.float32]:
         """The chances of the training samples, of shape (samples, clusters)."""
@@ -113,16 +85,14 @@ def fit_models(
 
     Parameters
     ----------
+    sets : samples, or what `Source.of` made of them
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
         of the best clusters
-    sets : samples, or what `Source.of` made of them
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill : how empty cells are filled, see `viewfuse.data.filling`
-    reduction : how wide and sparse views become narrow, see `viewfuse.reduction.frontend`
+    fill, reduction : see `viewfuse.data.filling` and `viewfuse.reduction.frontend`
     known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
-    n_jobs : trainings side by side in processes of their own on a CPU, see `viewfuse.utils.jobs.run_jobs`
-    threads : of each training on a CPU; None leaves all
+    n_jobs, threads : see `viewfuse.utils.jobs.run_jobs`
     """
     if known is not NOTHING:
         known.check(config.n_clusters)
@@ -148,19 +118,19 @@ def fit_models(
     _pretrain([trial for search in searches for trial in search.trials], early, **ways)
     if early < first:
         _pretrain([trial for search in searches if not search.is_clear for trial in search.trials], first, **ways)
-    more = [trial for search in searches if search.is_open for trial in search.widen()]
-    _pretrain(more, first, **ways)
-    chosen = [_Chosen.of(search) for search in searches]
-    del searches, more  # and with them the samples under other scalings
-    unsettled = [one for one in chosen if not (config.pretrained_as_needed and one.settled)]
-    later = [trial for one in unsettled for trial in one.kept]
-    joint = sum(planned_epochs(trial.run)[1] for one in chosen for trial in one.kept)
+    tries_more = [search for search in searches if config.effort == "auto" and not search.is_clear]
+    _pretrain([trial for search in tries_more for trial in search.widen()], first, **ways)
+    for search in searches:
+        search.choose()  # and let go of the samples under other scalings
+    unsettled = [search for search in searches if not (config.pretrained_as_needed and search.settled)]
+    later = [trial for search in unsettled for trial in search.trials]
+    joint = sum(planned_epochs(trial.run)[1] for search in searches for trial in search.trials)
     progress.expect(joint + sum(last - trial.run.n_epochs for trial in later))
     _pretrain(later, last, **ways)
-    chosen = [one.sound() for one in chosen]
-    train_jointly([trial.run for one in chosen for trial in one.kept], **ways)
-    found = [one.best() for one in chosen]
-    return [_with_known(one, source, known) for one, source in zip(found, sources, strict=True)]
+    for search in searches:
+        search.drop_diverged()
+    train_jointly([trial.run for search in searches for trial in search.trials], **ways)
+    return [_best(search) for search in searches]
 
 
 def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
@@ -171,105 +141,39 @@ def _pretrain(trials: Sequence[Trial], until: int, **ways: Any) -> None:
             trial.begin_with_best()
 
 
-class _Chosen(NamedTuple):
-    """What is known of a set of samples after the trial.
-
-    Attributes
-    ----------
-    kept : the trainings with the scaling that was chosen
-    found : clusters that all trainings had found by themselves at that time, those of `kept` first
-    starts : the same with what better partitions taught them
-    evidence : the best score by scaling
-    failed : scalings with which no training kept finite losses
-    asked : whether the user named the scaling
-    clear : whether the clusters were clear at that time
-    spared : whether other scalings were not tried: for that reason, or to be quick
-    """
-
-    kept: list[Trial]
-    found: list[NDArray[np.int64]]
-    starts: list[NDArray[np.int64]]
-    evidence: dict[str, float]
-    failed: list[str]
-    asked: bool
-    clear: bool
-    spared: bool
-
-    @classmethod
-    def of(cls, search: Search) -> _Chosen:
-        """Choose the scaling whose best clusters have the highest score."""
-        tried = dict.fromkeys(trial.prepared.scaler.kind for trial in search.trials)
-        trials = sound_trials(search.trials)
-        candidates = [trial.candidate(trial.start()) for trial in trials]
-        scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
-        evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
-        chosen = best_scaling({scaling: evidence[scaling] for scaling in SCALINGS if scaling in evidence} or evidence)
-        kept = [trial for trial in trials if trial.prepared.scaler.kind == chosen]
-        others = [trial for trial in trials if trial.prepared.scaler.kind != chosen]
-        failed = [scaling for scaling in tried if scaling not in evidence]
-        found, starts = ([work(trial) for trial in (*kept, *others)] for work in (attrgetter("found"), Trial.start))
-        return cls(kept, found, starts, evidence, failed, search.asked, search.is_clear, bool(search.scalers))
-
-    def sound(self) -> _Chosen:
-        """Without those that diverged since; stops if all did."""
-        sound = [not trial.run.diverged for trial in self.kept] + [True] * (len(self.found) - len(self.kept))
-        found, starts = (
-            [own for own, is_sound in zip(all_of, sound, strict=True) if is_sound]
-            for all_of in (self.found, self.starts)
-        )
-        return self._replace(kept=sound_trials(self.kept), found=found, starts=starts)
-
-    @property
-    def settled(self) -> bool:
-        """Whether nearly the same clusters were found in several ways, so that more pre-training would bring little."""
-        return self.clear or (self.agreed is not None and self.agreed >= STABLE)
-
-    @property
-    def agreed(self) -> float | None:
-        """How far the trainings agreed when the scaling was chosen."""
-        return agreement(self.found[0], self.found[1:])
-
-    def best(self) -> Fitted:
-        """The training whose clusters have the highest score, with the reasons."""
-        n_clusters = self.kept[0].run.method.n_clusters
-        embeddings = [embed_stored(trial.run) for trial in self.kept]
-        labels = [_placed(trial, z) for trial, z in zip(self.kept, embeddings, strict=True)]
-        candidates = [trial.candidate(own) for trial, own in zip(self.kept, labels, strict=True)]
-        (best,) = best_of_each(
-            candidates, candidate_scores(candidates, n_clusters, self.kept[0].run.known.views)
-        ).values()
-        trial, run, embedding = self.kept[best], self.kept[best].run, embeddings[best]
-        clusters = trial.conclude(labels[best], embedding, [*self.found, trial.found])
-        others = [*(own for i, own in enumerate(labels) if i != best), *self.starts]
-        model = calibrated(trial.model(), embedding, _placed(trial, embedding), others)
-        soft = model.assign(model.stored, embedding)
-        far = outliers(model.stored, model.names, trial.prepared.source.reduced.ids)
-        whole = [name for name, is_whole in zip(model.names, model.scaler.whole, strict=True) if is_whole]
-        facts = {"asked": self.asked, "clear": self.spared and self.clear, "quick": self.spared and not self.clear}
-        decisions = records(
-            *trial.prepared.source.decisions,
-            ScalingChoice(model.scaler.kind, self.evidence, whole, self.failed, **facts),
-            pretraining_decision(run, None if self.clear else self.agreed),
-            joint_stage_decision(run),
-            clusters,
-            mean_confidence(soft, model.calibration),
-            *([far] if far.chosen else []),
-            *([] if model.calibration is None else [trust_of(model, soft, far.chosen, trial.reference)]),
-        )
-        return Fitted(
-            model, embedding, run.history, run.seed, [one.objective for one in candidates], decisions, run.known
-        )
-
-
-def _with_known(fitted: Fitted, source: Source, known: Knowledge) -> Fitted:
-    """What was fitted, with what became of hints, pairs, weights and batches among its decisions."""
-    if known is NOTHING and source.before is None:
-        return fitted
-    facts = fitted.labels(), fitted.model.stored, source.reduced.ids, source.reduced.names
-    found: list[Decision] = list(what_became(known, fitted.known, *facts))
+def _best(search: Search) -> Fitted:
+    """The training whose clusters have the highest score, with the reasons."""
+    source, trials = search.source, search.trials
+    embeddings = [embed_stored(trial.run) for trial in trials]
+    labels = [_placed(trial, z) for trial, z in zip(trials, embeddings, strict=True)]
+    candidates = [trial.candidate(own) for trial, own in zip(trials, labels, strict=True)]
+    scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
+    (best,) = rules.best_of_each(candidates, scores).values()
+    trial, run, embedding = trials[best], trials[best].run, embeddings[best]
+    clusters = trial.conclude(labels[best], embedding, [*search.found, trial.found])
+    others = [*(own for i, own in enumerate(labels) if i != best), *search.starts]
+    scaler, stored, placed = trial.prepared.scaler, trial.prepared.stored, _placed(trial, embedding)
+    model = calibrated(source.model(run.method, scaler, stored, run.network), embedding, placed, others)
+    soft, far = model.assign(stored, embedding), rules.outliers(stored, model.names, source.reduced.ids)
+    whole, spared = [name for name, one in zip(model.names, scaler.whole, strict=True) if one], bool(search.scalers)
+    facts = {"asked": search.asked, "clear": spared and search.clear, "quick": spared and not search.clear}
+    found: list[Decision] = [
+        *source.decisions,
+        ScalingChoice(scaler.kind, search.evidence, whole, search.failed, **facts),
+        pretraining_decision(run, None if search.clear else search.agreed),
+        joint_stage_decision(run),
+        clusters,
+        mean_confidence(soft, model.calibration),
+    ]
+    found += [far] if far.chosen else []
+    if model.calibration is not None:
+        found.append(trust_of(model, soft, far.chosen, trial.others["k-means"]))
+    labelled = soft.argmax(axis=1)
+    if search.known is not NOTHING:
+        found += what_became(search.known, run.known, labelled, stored, source.reduced.ids, source.reduced.names)
     if source.before is not None:
-        found.append(batch_effects(source.reduced, source.before, fitted.labels()))
-    return fitted._replace(decisions={**fitted.decisions, **records(*found)})
+        found.append(batch_effects(source.reduced, source.before, labelled))
+    return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], records(*found))
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
@@ -282,15 +186,16 @@ def trust_of(
 ) -> Trust:
     """Whether the clusters would be found again, and what else to know of them; `reference` are those of k-means."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
-    found = estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
+    found = rules.estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
     if n_clusters == 1:
         return found
     ours, simple = torch.from_numpy(labels).to(ids.device), None
     if reference is not None:
-        partitions = ours, torch.from_numpy(reference).to(ids.device)
-        simple = on_kmeans(matched_share(labels, reference), *(macro_agreement(x, ids, n_clusters) for x in partitions))
-    others = on_sizes(labels, n_clusters), on_views(ours, ids, model.names), on_outliers(n_outliers, len(labels))
-    return with_reasons(found, simple, on_structure(model.stored, labels, n_clusters), *others)
+        each = [macro_agreement(x, ids, n_clusters) for x in (ours, torch.from_numpy(reference).to(ids.device))]
+        simple = rules.on_kmeans(matched_share(labels, reference), *each)
+    structure, sizes = rules.on_structure(model.stored, labels, n_clusters), rules.on_sizes(labels, n_clusters)
+    others = rules.on_views(ours, ids, model.names), rules.on_outliers(n_outliers, len(labels))
+    return rules.with_reasons(found, simple, structure, sizes, *others)
 
 
 def calibrated(
@@ -298,13 +203,10 @@ def calibrated(
 ) -> Model:
     """The model with soft assignments that are chances, unless they are to stay the paper's.
 
-    Parameters
-    ----------
-    embedding, labels : of the training samples
-    others : what other trainings, or this one at other times, made of them
+    `others` are what other trainings, or this one at other times, made of the training samples.
     """
-    assert isinstance(model.method, URRLMethod)
-    if not model.method.config.calibration:
+    method: Any = model.method
+    if not method.config.calibration:
         return model
     known = Calibration.of(labels, others, embedding, model.stored.neighbor_ids, model.method.n_clusters)
     return replace(model, calibration=known)

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import RepeatedKFold
 from torch import Tensor
 
-from viewfuse.data.known.hints import UNKNOWN, Hints
+from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.known.knowledge import Guidance, Knowledge
 from viewfuse.engine.training import Training
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
@@ -28,8 +28,7 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
 from viewfuse.selection.tree import principal
 
 _ROUNDS = 100
-_FOLDS, _REPEATS = 5, 2
-"""Hints are left out in five parts, twice; five of each class are needed on average."""
+_FOLDS, _REPEATS = 5, 2  # hints are left out in five parts, twice; five of each class are needed on average
 _CLEARLY = 1.5
 """Standard errors by which classes must be ahead of clusters. With one, LandUse-21 lost .6 more (masks 0 to 4)."""
 _MOST_DOUBTFUL = 0.4
@@ -44,10 +43,10 @@ def pair_loss_of(training: Training) -> Callable[[], Tensor]:
 
     A batch of the step would seldom hold both samples of a pair.
     """
-    method, known = training.runs[0].method, training.runs[0].known
-    assert known.pairs is not None
-    assert known.together is not None
-    all_pairs, together, count = known.pairs, known.together, min(_PAIRS_PER_STEP, len(known.pairs))
+    method, all_pairs, together = training.runs[0].method, training.runs[0].known.pairs, training.runs[0].known.together
+    assert all_pairs is not None
+    assert together is not None
+    count = min(_PAIRS_PER_STEP, len(all_pairs))
     per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
 
     def loss() -> Tensor:
@@ -67,10 +66,6 @@ def known_centers(
 
     Those of k-means without hints, unless k-means from the means of the known classes puts more of these samples with
     their class, in clusters of no lower score (`viewfuse.selection.scores`): then hints that are wrong do no harm.
-
-    Parameters
-    ----------
-    known : with classes of some samples
     """
     assert known.classes is not None
     found = initial_centers(embedding, n_clusters, seed, neighbor_ids, known.weights, known.views)
@@ -78,7 +73,11 @@ def known_centers(
     placed, codes = nearest_center(embedding, usual).cpu().numpy(), known.classes.cpu().numpy()
     doubted = set_aside(codes, class_numbers(placed, codes, n_clusters)[placed], neighbor_ids.cpu().numpy())
     codes = np.where(doubted, UNKNOWN, codes)
-    start = _with_means(usual, embedding, torch.from_numpy(codes).to(known.classes))
+    # The means of the classes, each in the place of one of the nearest centres.
+    there = torch.from_numpy(codes).to(known.classes)
+    means = torch.stack([embedding[there == c].mean(dim=0) for c in np.unique(codes) if c != UNKNOWN])
+    start = usual.clone()
+    start[linear_sum_assignment(squared_distances(means, usual).cpu().numpy())[1]] = means
     weights = torch.ones_like(embedding[:, 0]) if known.weights is None else known.weights
     drawn = k_means(embedding, weights, start[None], _ROUNDS)[0][0].to(usual)
     both = [placed, nearest_center(embedding, drawn).cpu().numpy()]
@@ -88,15 +87,6 @@ def known_centers(
     own, others = merits(labels, neighbor_ids, n_clusters, known.views)
     best = int(shares[1] > shares[0] and others.score >= own.score)
     return (usual, drawn)[best][np.argsort(numbers[best])], torch.from_numpy(doubted).to(known.classes.device)
-
-
-def _with_means(centers: Tensor, embedding: Tensor, known: Tensor) -> Tensor:
-    """Centres of which those nearest to the means of the known classes, one each, are replaced by them."""
-    means = torch.stack([embedding[known == c].mean(dim=0) for c in np.unique(known.cpu().numpy()) if c != UNKNOWN])
-    taken = linear_sum_assignment(squared_distances(means, centers).cpu().numpy())[1]
-    replaced = centers.clone()
-    replaced[taken] = means
-    return replaced
 
 
 def class_numbers(labels: NDArray[np.int64], known: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
@@ -120,14 +110,9 @@ def class_centers(
     Logistic regression on the embedding, taught by the hints, gives every sample a class; the centres are the means of
     these classes. The nearest mean is right more often than the regression itself: clusters outvote a wrong hint.
 
-    None unless the nearest of such means is right for clearly more samples than the clusters are, where these get the
-    classes of the same hints: by more than `_CLEARLY` standard errors, over hints that were left out in turn. Where
-    clusters are not the classes, hints say how to cut. results/hints has what it gains and loses.
-
-    Parameters
-    ----------
-    labels : the clusters of the samples, of shape (samples,)
-    known : the classes that are known, else -1
+    None unless the nearest of such means is right for clearly more samples than the clusters are (`labels`), where
+    these get the classes of the same hints: by more than `_CLEARLY` standard errors, over hints that were left out in
+    turn. Where clusters are not the classes, hints say how to cut (results/hints).
     """
     rows = np.flatnonzero(known != UNKNOWN)
     wanted, count = known[rows], np.bincount(known[rows], minlength=n_clusters)
@@ -167,10 +152,7 @@ def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: 
     """Known samples that all of their views place elsewhere, of shape (samples,).
 
     In every view that they have, another cluster has more of their nine nearest neighbours than that of their class.
-
-    Parameters
-    ----------
-    neighbor_ids : of shape (samples, views, neighbours), NO_NEIGHBOR where there is none
+    `neighbor_ids` of shape (samples, views, neighbours) are NO_NEIGHBOR where there is none.
     """
     rows = np.flatnonzero(known != UNKNOWN)
     nearest = neighbor_ids[rows, :, :AGREEMENT_DEPTH]
@@ -206,8 +188,13 @@ def what_became(
 ) -> Iterator[Decision]:  # fmt: skip
     """What became of all that was known, given the clusters of the training samples, and the names of the views."""
     if known.hints is not None:
-        aside = np.zeros(len(labels), dtype=bool) if guided.doubted is None else guided.doubted.cpu().numpy()
-        yield known_classes(known.hints, labels, stored.neighbor_ids, ids, aside)
+        hints, unused = known.hints, np.zeros(len(labels), dtype=bool)
+        if guided.doubted is not None:
+            unused = guided.doubted.cpu().numpy() & (labels != hints.codes)
+        marked = np.flatnonzero(unused | doubtful(hints.codes, labels, stored.neighbor_ids.cpu().numpy()))
+        doubts = {str(ids[i]): hints.classes[hints.codes[i]] for i in marked}
+        agreed = round(share_of_hints(labels, hints.codes) * len(hints))
+        yield KnownClasses(len(hints), hints.by_class(ids), len(labels), agreed, doubts, int(unused.sum()))
     if known.pairs is not None:
         count, broken = len(known.pairs), known.pairs.broken(labels)
         yield KnownPairs(count, known.pairs.by_ids(ids), count - len(broken), broken.by_ids(ids))
@@ -216,14 +203,3 @@ def what_became(
         by_id = {str(one): weight for one, weight in zip(ids.tolist(), weights.tolist(), strict=True)}
         by_view = dict(zip(names, known.views or [1.0] * len(names), strict=True))
         yield KnownWeights(int((weights > 0).sum()), {"samples": by_id, "views": by_view})
-
-
-def known_classes(
-    hints: Hints, labels: NDArray[np.int64], neighbor_ids: Tensor, ids: NDArray[Any], unused: NDArray[np.bool_]
-) -> KnownClasses:
-    """What became of the hints, given the clusters of the samples, their neighbours, and which were not followed."""
-    unused = unused & (labels != hints.codes)
-    marked = unused | doubtful(hints.codes, labels, neighbor_ids.cpu().numpy())
-    doubts = {str(ids[i]): hints.classes[hints.codes[i]] for i in np.flatnonzero(marked)}
-    agreed = round(share_of_hints(labels, hints.codes) * len(hints))
-    return KnownClasses(len(hints), hints.by_class(ids), len(labels), agreed, doubts, int(unused.sum()))

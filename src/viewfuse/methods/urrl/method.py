@@ -1,7 +1,8 @@
 """URRL-IMVC: what a step learns from, its losses, and how samples are placed.
 
 Neighbour lists are looked up (KNNI), views are dropped and noise is added (KIDA). Tensors of the losses may have
-further axes before those named; the losses are then computed for each place along these.
+further axes before those named; the losses are then computed for each place along these. `weights` of the samples, of
+shape (batch,), say how much each counts.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH
 Number = TypeVar("Number", Tensor, float)
 HINT_WEIGHT = 1.0
 """Of hints, and of pairs, times the weight of the clustering loss. With ten times as much a network of width 64 learned
-400 samples of Handwritten by heart (5 % of the labels, one draw, 5 points less): results/hints."""
+400 samples of Handwritten by heart (results/hints)."""
 HINT_SHARE = 1 / 8
 """Of a batch. Without such a share 1 % of the labels cost .6 on BDGP; with the whole batch instead, Scene15
 gained less: results/hints."""
+LEAST_VIEW_DROPOUT = 0.15
+"""Epsilon of the paper's equation "aug ratio"."""
+_ALMOST_ONE = 1 - 2.0**-24  # rounding must not reach 1, where the normal quantile is infinite
+TERMS = ("reconstruction", "robustness", "clustering")
+HINTS, PAIRS = "hints", "pairs"
 Sizes = Callable[[Tensor], Tensor]
 """From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
@@ -46,11 +52,7 @@ def _positive(total: Tensor) -> Tensor:
 def reconstruction(errors: Sequence[Tensor], present: Tensor, weights: Tensor | None = None) -> Tensor:
     """L_rec in the paper: squared error of the views that are there, sum over views, mean over the batch.
 
-    Parameters
-    ----------
-    errors : per view what `squared_error` gives, of shape (batch,)
-    present : boolean tensor of shape (batch, views)
-    weights : of the samples, of shape (batch,), see `mean`
+    `errors` has for each view what `squared_error` gives; `present`, of shape (batch, views), says what is there.
     """
     return mean((torch.stack(list(errors), dim=-1) * present).sum(dim=-1), weights)
 
@@ -64,7 +66,7 @@ def robustness(plain: Tensor, augmented: Tensor, weights: Tensor | None = None) 
     """L_aug in the paper: each augmented embedding must be closest to its own plain one.
 
     Cross-entropy over minus the Euclidean distances, mean over the batch. Both of shape (batch, embedding). A sample of
-    weight 2, of `weights` of shape (batch,), stands twice among those that must be farther.
+    weight 2 stands twice among those that must be farther.
     """
     # By a matrix product, much faster on a GPU; in float64 it is exact down to 1e-8 of the embeddings' norm.
     distances = torch.cdist(augmented.double(), plain.double(), compute_mode="use_mm_for_euclid_dist")
@@ -76,16 +78,13 @@ def robustness(plain: Tensor, augmented: Tensor, weights: Tensor | None = None) 
 
 
 def log_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
-    """Logarithm of q in the paper: Student's t kernel, one degree of freedom, normalised over the clusters.
-
-    Shapes (batch, embedding) and (clusters, embedding) to (batch, clusters).
-    """
+    """Logarithm of q in the paper: Student's t kernel, one degree of freedom, normalised over the clusters."""
     squares = (embedding.unsqueeze(-2) - centers.unsqueeze(-3)).square().sum(dim=-1)
     return (-torch.log1p(squares)).log_softmax(dim=-1)
 
 
 def soft_assignment(embedding: Tensor, centers: Tensor) -> Tensor:
-    """Q in the paper: the probability of each cluster, of shape (batch, clusters)."""
+    """Q in the paper: (batch, embedding) and (clusters, embedding) to the probabilities (batch, clusters)."""
     return log_assignment(embedding, centers).exp()
 
 
@@ -112,10 +111,7 @@ def hints(embedding: Tensor, centers: Tensor, known: Tensor, weights: Tensor | N
     """Cross-entropy of the soft assignment with the classes that are known, mean over these; zero without any.
 
     Fewer than `HINT_SHARE` of the batch count as so many: a lone hint would pull with the force of the whole batch.
-
-    Parameters
-    ----------
-    known : int64 tensor of shape (batch,): the cluster in which a sample belongs, -1 where that is not known
+    `known`, of shape (batch,), holds the cluster in which a sample belongs, and -1 where that is not known.
     """
     own = log_assignment(embedding, centers).gather(-1, known.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     all_weights = torch.ones_like(own) if weights is None else weights
@@ -127,12 +123,8 @@ def hints(embedding: Tensor, centers: Tensor, known: Tensor, weights: Tensor | N
 def pairs(embedding: Tensor, centers: Tensor, together: Tensor) -> Tensor:
     """Cross-entropy of the chance that two samples share a cluster with whether they should, mean over pairs.
 
-    The chance is the product of their soft assignments, summed over clusters.
-
-    Parameters
-    ----------
-    embedding : tensor of shape (2, pairs, embedding)
-    together : boolean tensor of shape (pairs,)
+    The chance is the product of their soft assignments, summed over clusters. Shapes (2, pairs, embedding), (clusters,
+    embedding) and (pairs,).
     """
     shared = log_assignment(embedding, centers.unsqueeze(-3)).sum(dim=-3).logsumexp(dim=-1)
     apart = (-torch.expm1(shared)).clamp(min=torch.finfo(shared.dtype).eps).log()
@@ -147,12 +139,6 @@ def total(
     for known in terms[3:]:
         found = found + hint_weight * clustering_weight * known
     return found
-
-
-LEAST_VIEW_DROPOUT = 0.15
-"""Epsilon of the paper's equation "aug ratio"."""
-_ALMOST_ONE = 1 - 2.0**-24
-"""Rounding must not reach 1, where the normal quantile is infinite."""
 
 
 def members_of(samples: Samples, available: Tensor, stored: Samples, config: Config) -> tuple[Tensor, Tensor]:
@@ -194,10 +180,7 @@ def dropout_of(config: Config, present: Tensor) -> float:
 def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
     """Drop each view with probability `rate` (equation "VD"); a sample that would lose all keeps one at random.
 
-    Parameters
-    ----------
-    present : boolean tensor of shape (..., views)
-    draws : uniform numbers of shape (..., 2 * views)
+    `present` has shape (..., views), and `draws`, which are uniform, (..., 2 * views).
     """
     chances, tie_breaks = draws.chunk(2, dim=-1)
     kept = present & (chances >= rate)
@@ -209,12 +192,9 @@ def drop_views(present: Tensor, rate: float | Tensor, draws: Tensor) -> Tensor:
 def add_noise(tokens: Sequence[Tensor], valid: Tensor, config: Config, draws: Tensor) -> None:
     """Gaussian noise and random feature dropout on all that is not padding (equation "GNRD"), in place.
 
-    Parameters
-    ----------
-    tokens : per view a tensor of shape (..., list length, columns)
-    valid : boolean tensor of shape (..., views, list length)
-    draws : uniform numbers of shape (..., list length, columns of all views). A number decides whether a value is
-        dropped and, if it is not, also its noise: above the dropout rate the number is uniform again.
+    Tokens have for each view the shape (..., list length, columns), and `valid` has (..., views, list length). `draws`
+    are uniform, of shape (..., list length, columns of all views): a number decides whether a value is dropped and, if
+    it is not, also its noise, as above the dropout rate it is uniform again.
     """
     rate = config.feature_dropout
     kept = draws >= rate
@@ -239,16 +219,9 @@ def two_branches(
 ) -> tuple[Samples, Batch]:
     """KIDA in the paper: stored samples as they are, and the same samples augmented, as one batch.
 
-    Parameters
-    ----------
-    rows : int64 tensor of shape (replicates, samples of each)
-    rate : view dropout, a number or a tensor of shape (replicates, 1, 1)
-    draws : uniform numbers of shape (replicates, samples of each, `draws_per_sample` together)
-
-    Returns
-    -------
-    The samples and the batch. Each holds, per replicate, first its plain samples and then the same ones again, in the
-    batch augmented.
+    Per replicate, first its plain samples and then the same ones again, in the batch augmented. `rows` have shape
+    (replicates, samples of each), and `draws` one more axis for `draws_per_sample` uniform numbers together. `rate` of
+    view dropout is a number, or has shape (replicates, 1, 1).
     """
     twice = rows[:, None].expand(-1, 2, -1)
     samples = stored.take(twice.flatten())
@@ -262,27 +235,14 @@ def two_branches(
     return samples, batch
 
 
-TERMS = ("reconstruction", "robustness", "clustering")
-HINTS, PAIRS = "hints", "pairs"
-
-
 class StepBatch(NamedTuple):
-    """What is learned from in a step.
+    """What is learned from in a step; all but `given` of shape (replicates, samples of each, ...)."""
 
-    Attributes
-    ----------
-    given : the samples as they are and, where there is augmentation, augmented
-    values : per view what is to be rebuilt, of shape (replicates, samples of each, columns)
-    present : boolean tensor of shape (replicates, samples of each, views)
-    known : int64 tensor of shape (replicates, samples of each): known classes, else -1; None where there are no hints
-    weights : float32 tensor of shape (replicates, samples of each); None where all count the same
-    """
-
-    given: Input
-    values: list[Tensor]
-    present: Tensor
-    known: Tensor | None = None
-    weights: Tensor | None = None
+    given: Input  # the samples as they are and, where there is augmentation, augmented
+    values: list[Tensor]  # per view what is to be rebuilt
+    present: Tensor  # which views are there
+    known: Tensor | None = None  # known classes, else -1; None where there are no hints
+    weights: Tensor | None = None  # how much each sample counts; None where all count the same
 
 
 @dataclass(frozen=True)
@@ -290,12 +250,7 @@ class URRLMethod:
     """URRL-IMVC under one configuration.
 
     Networks may be stacked: then their weights have a leading axis for the replicates, and so have rows, random numbers
-    and losses.
-
-    Attributes
-    ----------
-    sizes : the soft sizes of the clusters in a batch; others than those of the batch itself where it is only a part
-    hint_weight : of the hints, and of the pairs, times the weight of the clustering loss
+    and losses. `sizes` are the soft sizes of the clusters in a batch: others than its own where it is only a part.
     """
 
     config: Config
@@ -333,14 +288,7 @@ class URRLMethod:
         return sum(draws_per_sample(stored, self.config))
 
     def prepare(self, stored: Samples, rows: Tensor, view_dropout: float | Tensor, draws: Tensor) -> StepBatch:
-        """The samples as they are and, where there is augmentation, augmented.
-
-        Parameters
-        ----------
-        rows : int64 tensor of shape (replicates, samples of each)
-        view_dropout : a number, or a tensor of shape (replicates, 1, 1)
-        draws : uniform numbers of shape (replicates, samples of each, `draws_per_sample`)
-        """
+        """The samples as they are and, where there is augmentation, augmented; see `two_branches`."""
         if self.config.augmentation:
             samples, batch = two_branches(stored, rows, self.config, view_dropout, draws)
         else:
@@ -351,10 +299,7 @@ class URRLMethod:
         return StepBatch(Input.of(batch, self.config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
     def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> tuple[Tensor, ...]:
-        """L_rec, L_aug and L_clu of each replicate, of shape (replicates,); a term that is switched off is zero.
-
-        With hints a fourth term follows.
-        """
+        """L_rec, L_aug and L_clu of each replicate, and of hints where there are any; zero where it is switched off."""
         plain, last = self._branches(network, batch)
         zero, weights = plain.new_zeros(len(plain)), batch.weights
 
@@ -373,13 +318,7 @@ class URRLMethod:
         return terms if batch.known is None else (*terms, hints(last, network.centers, batch.known, weights))
 
     def pair_loss(self, network: Network, batch: StepBatch, together: Tensor) -> Tensor:
-        """Whether pairs are together or apart, as they should be, of shape (replicates,).
-
-        Parameters
-        ----------
-        batch : the first samples of all pairs, then the second ones
-        together : boolean tensor of shape (replicates, pairs)
-        """
+        """Whether pairs are together or apart, as they should be: the first samples of all pairs, then the second."""
         last = self._branches(network, batch)[1]
         return pairs(torch.unflatten(last, 1, (2, -1)), network.centers, together)
 
@@ -413,9 +352,8 @@ class URRLMethod:
     def view_influence(self, network: Network, samples: Samples, stored: Samples) -> Tensor:
         """How far the embedding would move if nothing stood in a view, of shape (samples, views).
 
-        Each view is emptied in turn, as the network knows empty views. Attention would not tell: on Handwritten it was
-        nearly even among the views that a sample has, whatever was in them, and most of an embedding went past it.
-        Negative infinity marks a view in which nothing stands.
+        Each view is emptied in turn, as the network knows empty views: attention was nearly even among the views that a
+        sample has, whatever was in them. Negative infinity marks a view in which nothing stands.
         """
         batch = plain_batch(samples, stored, self.config)
         zeros = [torch.zeros_like(clean) for clean in batch.tokens]
@@ -424,13 +362,11 @@ class URRLMethod:
         # What is in one view does not change the tokens of the others, so these are computed once.
         tokens, empty = network.tokens(given), network.tokens(nothing)
         bias = adaptive_mask(batch.valid, batch.available, self.config).to(tokens.dtype)
-
-        def without(v: int) -> Tensor:
+        whole, moved = network.fuse(tokens, given.view_mask), []
+        for v in range(len(batch.tokens)):
             emptied = tokens.clone()
             emptied[:, v] = empty[:, v]
             hidden = torch.tensor(v, device=bias.device)
-            return network.fuse(emptied, Mask.of(bias.index_fill(1, hidden, -torch.inf)))
-
-        whole = network.fuse(tokens, given.view_mask)
-        moved = torch.stack([(whole - without(v)).norm(dim=1) for v in range(len(batch.tokens))], dim=1)
-        return moved.masked_fill(~batch.valid.any(dim=2), -torch.inf)
+            without = network.fuse(emptied, Mask.of(bias.index_fill(1, hidden, -torch.inf)))
+            moved.append((whole - without).norm(dim=1))
+        return torch.stack(moved, dim=1).masked_fill(~batch.valid.any(dim=2), -torch.inf)

@@ -21,18 +21,11 @@ from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 
 class Batch(NamedTuple):
-    """Input of the network.
+    """Input of the network."""
 
-    Attributes
-    ----------
-    tokens : per view a tensor of shape (batch, list length, columns); zero where padded (x-bar)
-    valid : boolean tensor of shape (batch, views, list length) (m-bar)
-    available : boolean tensor of shape (batch, views): views that are the sample's own (m)
-    """
-
-    tokens: Sequence[Tensor]
-    valid: Tensor
-    available: Tensor
+    tokens: Sequence[Tensor]  # x-bar, per view of shape (batch, list length, columns); zero where padded
+    valid: Tensor  # m-bar, boolean, of shape (batch, views, list length)
+    available: Tensor  # m, boolean, of shape (batch, views): views that are the sample's own
 
 
 _HIDDEN = -1e30
@@ -40,12 +33,9 @@ _HIDDEN = -1e30
 
 
 class Mask(NamedTuple):
-    """M_A in the paper: what a key's bias adds to every score.
+    """M_A in the paper: what a key's bias, of shape (..., keys), adds to every score.
 
-    Attributes
-    ----------
-    bias : finite float tensor of shape (..., keys)
-    sees : tensor of shape (..., 1), 1 where a row has a key that is not hidden, else 0
+    `sees`, of shape (..., 1), is 1 where a row has a key that is not hidden, else 0.
     """
 
     bias: Tensor
@@ -56,37 +46,15 @@ class Mask(NamedTuple):
         """From a bias in which minus infinity hides a key."""
         return cls(bias.clamp(min=_HIDDEN), (bias > -torch.inf).any(dim=-1, keepdim=True).to(bias.dtype))
 
-    def view(self, v: int) -> Mask:
-        """That of one view, of a mask of shape (batch, views, keys)."""
-        return Mask(self.bias[:, v], self.sees[:, v])
-
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    """Attention(Q, K, V, M_A) in the paper, section 3.1.2.
+    """Attention(Q, K, V, M_A) in the paper, section 3.1.2, of tensors of shape (batch, heads, tokens, width).
 
     A row in which every key is masked attends to nothing and gives zero, with finite gradients.
-
-    Parameters
-    ----------
-    query, key, value : tensors of shape (batch, heads, tokens, width)
-    mask : of shape (batch, keys)
-
-    Returns
-    -------
-    tensor of shape (batch, heads, query tokens, width)
     """
     # Torch's own attention goes back on a GPU in an order that changes from run to run.
     scores = query @ key.mT * query.shape[-1] ** -0.5 + mask.bias[:, None, None, :]
     return scores.softmax(dim=-1) @ value * mask.sees[:, None, None]
-
-
-def attend_one_head(query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
-    """The same for one head whose keys and values are the tokens themselves; a row without keys gives anything.
-
-    Shapes (batch, queries, width) and (batch, tokens, width) to (batch, queries, width).
-    """
-    bias = mask.bias[:, None, :].expand(-1, query.shape[1], -1)
-    return torch.baddbmm(bias, query, tokens.mT, alpha=query.shape[-1] ** -0.5).softmax(dim=-1) @ tokens
 
 
 class TransformerBlock(nn.Module):
@@ -105,10 +73,7 @@ class TransformerBlock(nn.Module):
     def forward(self, tokens: Tensor, mask: Mask, outputs: slice = slice(None)) -> Tensor:
         """Outputs of the block for the tokens in `outputs`; only those are computed.
 
-        Parameters
-        ----------
-        tokens : tensor of shape (batch, tokens, width)
-        mask : of shape (batch, tokens)
+        Tokens have shape (batch, tokens, width), and the mask (batch, tokens).
         """
         asked = tokens[:, outputs]
         mix = self._mix_one_head if self.n_heads == 1 else self._mix_heads
@@ -116,25 +81,21 @@ class TransformerBlock(nn.Module):
         return self.norm_feedforward(asked + self.feedforward(asked))
 
     def _mix_heads(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
-        key, value = self.key_value(tokens).chunk(2, dim=-1)
-        mixed = attend(self._heads(query), self._heads(key), self._heads(value), mask)
-        return mixed.transpose(1, 2).flatten(2)
+        each = query, *self.key_value(tokens).chunk(2, dim=-1)
+        asked, keys, values = (x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2) for x in each)
+        return attend(asked, keys, values, mask).transpose(1, 2).flatten(2)
 
     def _mix_one_head(self, query: Tensor, tokens: Tensor, mask: Mask) -> Tensor:
         """Applies the matrices of keys and values to the queries and the mixtures, of which there are fewer.
 
-        With the gradients that takes 1.2 times less than `_mix_heads` on a CPU (lists of four, one output).
-
-        q (K x) = (q K) x, and a sum of (V x) is V times the sum. The bias of the keys adds the same to every score of a
-        query, so it changes nothing.
+        q (K x) = (q K) x, and a sum of (V x) is V times the sum: 1.2 times as fast as `_mix_heads` on a CPU. The bias
+        of the keys adds the same to every score of a query, so it changes nothing.
         """
         key, value = self.key_value.weight.chunk(2, dim=-2)
-        mixed = attend_one_head(times(query, key), tokens, mask)
+        asked, bias = times(query, key), mask.bias[:, None, :].expand(-1, query.shape[1], -1)
+        scores = torch.baddbmm(bias, asked, tokens.mT, alpha=query.shape[-1] ** -0.5)
+        mixed = scores.softmax(dim=-1) @ tokens
         return linear(mixed, value, self.key_value.bias.chunk(2, dim=-1)[1]) * mask.sees[:, None]
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(batch, tokens, width) to (batch, heads, tokens, width per head)."""
-        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
 
 def cosine_distances(tokens: Tensor) -> Tensor:
@@ -149,16 +110,8 @@ def cosine_distances(tokens: Tensor) -> Tensor:
 def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
     """TAM in the paper, section 3.1.2: bias per view of 0 (own), gamma (from donors) or minus infinity (nothing).
 
-    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity.
-
-    Parameters
-    ----------
-    valid : boolean tensor of shape (batch, views, list length)
-    available : boolean tensor of shape (batch, views)
-
-    Returns
-    -------
-    float tensor of shape (batch, views)
+    Without `three_level_mask` a view counts as there when anything fills it: 0 or minus infinity. Shapes (batch, views,
+    list length) and (batch, views) to (batch, views).
     """
     imputed = config.imputed_bias if config.three_level_mask else 0.0
     bias = torch.where(valid.any(dim=2), imputed, -torch.inf)
@@ -166,18 +119,11 @@ def adaptive_mask(valid: Tensor, available: Tensor, config: Config) -> Tensor:
 
 
 class Input(NamedTuple):
-    """What a network makes of a batch before any weight comes into play.
+    """What a network makes of a batch before any weight comes into play."""
 
-    Attributes
-    ----------
-    lists : per view a tensor of shape (batch, list length, columns and, where it is used, distance code)
-    list_mask : of shape (batch, views, list length)
-    view_mask : of shape (batch, views)
-    """
-
-    lists: list[Tensor]
-    list_mask: Mask
-    view_mask: Mask
+    lists: list[Tensor]  # per view of shape (batch, list length, columns and, where it is used, distance code)
+    list_mask: Mask  # of shape (batch, views, list length)
+    view_mask: Mask  # of shape (batch, views)
 
     @classmethod
     def of(cls, batch: Batch, config: Config) -> Input:
@@ -216,52 +162,39 @@ class OutputChoice(nn.Module):
         return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs.mean(dim=1)
 
 
-class NeighborEncoder(nn.Module):
-    """NDE in the paper, section 3.1.1: fuses the neighbour list of one view."""
+class Encoder(nn.Module):
+    """NDE and VDE-T in the paper, sections 3.1.1 and 3.1.2: fuses the tokens of a list, or of all views, into one.
 
-    def __init__(self, width: int, config: Config) -> None:
+    `widths` are those of the layers that map each view to its token, where there are any.
+    """
+
+    def __init__(
+        self, width: int, n_heads: int, n_tokens: int, choice: str, config: Config, widths: Sequence[list[int]] = ()
+    ) -> None:
         super().__init__()
-        length = config.list_length
-        self.out_width = coded_width(width, config)
-        self.block = TransformerBlock(self.out_width, 1, config.feedforward_ratio * self.out_width)
-        self.output = OutputChoice(config.neighbor_output, length, self.out_width)
+        if widths:
+            self.embed = nn.ModuleList(fully_connected(own) for own in widths)
+        self.block = TransformerBlock(width, n_heads, config.feedforward_ratio * width)
+        self.output = OutputChoice(choice, n_tokens, width)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
-        """(batch, list length, out width), with a mask of shape (batch, list length), to (batch, out width)."""
-        return self.output(self.block(tokens, mask, self.output.tokens))
-
-
-class ViewEncoder(nn.Module):
-    """VDE in the paper, section 3.1.2: maps all views to one width and fuses them."""
-
-    def __init__(self, widths: Sequence[int], config: Config) -> None:
-        super().__init__()
-        out = config.embedding_width
-        self.embed = nn.ModuleList(fully_connected(embed_widths(width, config)) for width in widths)
-        self.block = TransformerBlock(out, config.n_heads, config.feedforward_ratio * out)
-        self.output = OutputChoice(config.view_output, len(widths), out)
-
-    def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
-        """(batch, views, embedding), where each view comes from its own `embed`, to (batch, embedding)."""
+        """(batch, tokens, width), with a mask of shape (batch, tokens), to (batch, width)."""
         return self.output(self.block(tokens, mask, self.output.tokens))
 
 
 class Network(nn.Module):
-    """f, g and h in the paper, section 3.1: encoder, decoder and clustering module.
-
-    Parameters
-    ----------
-    widths : columns per view
-    """
+    """f, g and h in the paper, section 3.1: encoder, decoder and clustering module; `widths` are columns per view."""
 
     stackable = True
 
     def __init__(self, widths: Sequence[int], config: Config) -> None:
         super().__init__()
         self.config = config
-        encoders = [NeighborEncoder(width, config) for width in widths]
-        self.neighbor_encoders = nn.ModuleList(encoders)
-        self.view_encoder = ViewEncoder([encoder.out_width for encoder in encoders], config)
+        coded, out = [coded_width(width, config) for width in widths], config.embedding_width
+        lists = config.list_length, config.neighbor_output, config
+        self.neighbor_encoders = nn.ModuleList(Encoder(width, 1, *lists) for width in coded)
+        embedded = [embed_widths(width, config) for width in coded]
+        self.view_encoder = Encoder(out, config.n_heads, len(widths), config.view_output, config, embedded)
         self.decoders = nn.ModuleList(fully_connected(decode_widths(width, config)) for width in widths)
         self.centers = Parameter(torch.zeros(config.n_clusters, config.embedding_width))
 
@@ -278,7 +211,8 @@ class Network(nn.Module):
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
 
         def token(v: int) -> Tensor:
-            return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], given.list_mask.view(v)))
+            mask = Mask(given.list_mask.bias[:, v], given.list_mask.sees[:, v])
+            return self.view_encoder.embed[v](self.neighbor_encoders[v](given.lists[v], mask))
 
         return torch.stack(map_views(token, len(given.lists)), dim=1)
 
@@ -315,16 +249,11 @@ def empty_network(widths: Sequence[int], config: Config) -> Network:
         return Network(widths, config).float()
 
 
-_PASSES = 3
-"""Forward, and backward for the inputs and for the weights: three products of the same size."""
-_OPERATIONS_PER_SECOND = 1e11
-"""Of the search for neighbours, roughly: a processor of two cores, set by hand."""
-_EVALUATIONS = 10
-"""Passes over all samples besides the steps: after each stage, and while the joint stage is watched."""
-_EXACT_ROWS = 30_000
-"""Rows up to which a sample is compared with all others."""
-_PER_PARAMETER = 16
-"""Bytes of a weight, its gradient and its two moments."""
+_PASSES = 3  # forward, and backward for the inputs and for the weights: three products of the same size
+_OPERATIONS_PER_SECOND = 1e11  # of the search for neighbours, roughly: a processor of two cores, set by hand
+_EVALUATIONS = 10  # passes over all samples besides the steps: after each stage, and while the joint stage is watched
+_EXACT_ROWS = 30_000  # rows up to which a sample is compared with all others
+_PER_PARAMETER = 16  # bytes of a weight, its gradient and its two moments
 _PER_DISTANCE, _DISTANCES_AT_A_TIME = 24, 4_000_000
 """Of the search for neighbours, which is over before training begins: three float64 numbers of each pair."""
 _LIBRARIES, _PER_SAMPLE, _SAMPLES_AT_A_TIME = 64 * 2**20, 6_000, 65_536
@@ -335,14 +264,7 @@ _COPIES_OF_INPUTS, _COPIES_OF_OUTPUTS = 6, 2
 
 
 def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scalings: int, step: float) -> float:
-    """Seconds that a fit takes at most on a CPU, roughly.
-
-    Parameters
-    ----------
-    widths : columns per view, after reduction
-    n_scalings : how many scalings are tried; 1 where the user names one
-    step : seconds of a step, as they were measured
-    """
+    """Seconds that a fit takes at most on a CPU, roughly, given those of a step and how many scalings are tried."""
     config, size = config.sized(n_samples), min(n_samples, config.batch_size)
     steps, passes = n_steps(n_samples, config, n_scalings), n_samples / size * (n_scalings + _EVALUATIONS) / _PASSES
     search = 2 * n_samples * min(n_samples, _EXACT_ROWS) * sum(widths) * n_scalings / _OPERATIONS_PER_SECOND
@@ -359,10 +281,7 @@ def n_steps(n_samples: int, config: Config, n_scalings: int = 3) -> int:
 def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:
     """Bytes that a fit takes, besides the data as they were given; on a CPU within a factor of about two.
 
-    Parameters
-    ----------
-    widths : columns per view, after reduction
-    n_waiting : trainings that wait for their turn: their samples and weights are held
+    `widths` are columns per view, after reduction. `n_waiting` trainings hold samples and weights until their turn.
     """
     config = config.sized(n_samples)
     depth, parameters = max(config.search_depth, AGREEMENT_DEPTH), n_parameters(widths, config)

@@ -29,21 +29,14 @@ from viewfuse.selection.scores import merits, size_entropy
 from viewfuse.utils.jobs import limited, run_jobs, threads_for
 
 _FALL = 0.05
-
-
 _TIE = 0.003
-
-
 _LESS_PURE = 0.05
-
-
 _MERGED = 0.01
-
-
 _PATIENCE = 3
-
-
 _STILL = 0.0075
+_EVALUATIONS = 8  # how often a joint stage is evaluated
+_TIMED = 4  # steps that are made to measure how long one takes
+_MOST_ROWS, _LEAST_ROWS = 4096, 64  # of a pass on a GPU, of all networks and of each
 
 
 class EarlyStopping:
@@ -55,18 +48,12 @@ class EarlyStopping:
     clusters were merged (the entropy of sizes is lower by `_MERGED`): merging alone raises the agreement. The stage is
     ended where losses are no longer finite, where clusters are emptied, where the agreement is lower than its best by
     `_FALL`, where `_PATIENCE` evaluations in a row gained less than `_TIE` together, and where a share of the samples
-    below `_STILL` has changed its cluster since the last evaluation.
-
-    Parameters
-    ----------
-    neighbor_ids : the neighbours of the training samples, see `neighbor_agreement`
-    settles : whether it ends where it brings nothing more
-    views : what each view counts, see `view_weights`
+    below `_STILL` has changed its cluster since the last evaluation. The last two where it `settles`.
 
     Attributes
     ----------
-    weights : of the network that is kept so far
-    labels : the clusters that were judged last, of shape (samples,)
+    weights, labels : of the network that is kept so far; the clusters that were judged last, of shape (samples,)
+    counters : the best agreement, that from which gains count, the most clusters, and evaluations since a gain
     """
 
     def __init__(
@@ -78,20 +65,13 @@ class EarlyStopping:
         self._tells = method.n_clusters > 1 and bool((neighbor_ids != NO_NEIGHBOR).any())
         self._patience: float = _PATIENCE if settles else inf
         self._still = _STILL if settles and self._tells else 0.0
-        self._best, self._mark, self._n_clusters, self._waited = -inf, -inf, 0, 0
         self._views = views
+        self.counters: dict[str, float] = {"best": -inf, "mark": -inf, "n_clusters": 0, "waited": 0}
         self.weights: dict[str, Tensor] = {}
         self.labels: Tensor | None = None
 
     def evaluate(self, epoch: int, embedding: Tensor, diverged: str = "") -> None:
-        """Score the clusters, and keep the network if they are as good as ever.
-
-        Parameters
-        ----------
-        epoch : how many there were
-        embedding : of the training samples, of shape (samples, embedding)
-        diverged : which loss was not finite; empty if all were
-        """
+        """Score the clusters of an embedding of the training samples, unless a loss diverged; see `judge`."""
         if self._stage.stopped:
             return
         self._stage.ended = diverged or broken_embedding(embedding, epoch)
@@ -100,63 +80,37 @@ class EarlyStopping:
 
     def judge(self, epoch: int, labels: Tensor) -> None:
         """Score clusters that are known, of shape (samples,), and keep the network if they are as good as ever."""
-        found = int((labels.bincount() > 0).sum())
-        merit = merits([labels], self._neighbor_ids, self._method.n_clusters, self._views)[0]
-        score = self._stage.seen[epoch] = merit.agreement
-        self._stage.score[epoch] = merit.score
-        self._stage.size_entropy[epoch] = size_entropy(labels, self._method.n_clusters)
-        if found < self._n_clusters:
-            self._stage.ended = f"{self._n_clusters - found} of {self._n_clusters} clusters were emptied"
-        elif score < self._best - _FALL:
-            self._stage.ended = f"the neighbour agreement of the clusters fell from {self._best:.3f} to {score:.3f}"
+        stage, seen, n_clusters = self._stage, self.counters, self._method.n_clusters
+        merit = merits([labels], self._neighbor_ids, n_clusters, self._views)[0]
+        score = stage.seen[epoch] = merit.agreement
+        stage.score[epoch], stage.size_entropy[epoch] = merit.score, size_entropy(labels, n_clusters)
+        found, most = int((labels.bincount() > 0).sum()), int(seen["n_clusters"])
+        if found < most:
+            stage.ended = f"{most - found} of {most} clusters were emptied"
+        elif score < seen["best"] - _FALL:
+            stage.ended = f"the neighbour agreement of the clusters fell from {seen['best']:.3f} to {score:.3f}"
         else:
-            self._compare(epoch, score)
-        self._n_clusters = max(self._n_clusters, found)
+            purer, more_even = (by[epoch] - next(iter(by.values())) for by in (stage.score, stage.size_entropy))
+            lost = purer < -_LESS_PURE or (purer < 0 and more_even < -_MERGED)
+            better = score > seen["best"] or not self._tells
+            if not lost and (better or score >= seen["best"] - _TIE):
+                stage.kept = epoch
+                self.weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
+            if better and not lost:
+                seen["best"] = score
+            if not lost and (score >= seen["mark"] + _TIE or not self._tells):
+                seen["mark"], seen["waited"] = score, 0
+            else:
+                seen["waited"] += 1
+            stage.settled = seen["waited"] >= self._patience
+        seen["n_clusters"] = max(most, found)
         moved = 1.0 if self.labels is None else float((labels != self.labels).double().mean())
-        self._stage.settled |= not self._stage.ended and moved < self._still
+        stage.settled |= not stage.ended and moved < self._still
         self.labels = labels
-
-    def _compare(self, epoch: int, score: float) -> None:
-        lost = self._lost(epoch)
-        better = score > self._best or not self._tells
-        if not lost and (better or score >= self._best - _TIE):
-            self._stage.kept = epoch
-            self.weights = {name: weights.clone() for name, weights in self._network.state_dict().items()}
-        if better and not lost:
-            self._best = score
-        if not lost and (score >= self._mark + _TIE or not self._tells):
-            self._mark, self._waited = score, 0
-        else:
-            self._waited += 1
-        self._stage.settled = self._waited >= self._patience
-
-    def _lost(self, epoch: int) -> bool:
-        """Whether clusters are much less pure than before the stage, or less pure and merged."""
-        stage = self._stage
-        purer, more_even = (seen[epoch] - next(iter(seen.values())) for seen in (stage.score, stage.size_entropy))
-        return purer < -_LESS_PURE or (purer < 0 and more_even < -_MERGED)
-
-    @property
-    def counters(self) -> dict[str, float]:
-        """What it has to remember besides weights, labels and what is in the stage."""
-        return {"best": self._best, "mark": self._mark, "n_clusters": self._n_clusters, "waited": self._waited}
-
-    def recall(self, counters: Mapping[str, float], weights: dict[str, Tensor], labels: Tensor | None = None) -> None:
-        """Continue from what another one remembered."""
-        self._best, self._mark, self.weights, self.labels = counters["best"], counters["mark"], weights, labels
-        self._n_clusters, self._waited = int(counters["n_clusters"]), int(counters["waited"])
 
     def restore_best(self) -> None:
         """Give the network the weights that were kept."""
         self._network.load_state_dict(self.weights)
-
-
-_EVALUATIONS = 8
-"""How often a joint stage is evaluated."""
-_TIMED = 4
-"""Steps that are made to measure how long one takes."""
-_MOST_ROWS, _LEAST_ROWS = 4096, 64
-"""Of a pass on a GPU, of all networks and of each."""
 
 
 def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNGUIDED) -> TrainState:
@@ -170,65 +124,48 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     return run
 
 
-def pretrain(
-    runs: Sequence[TrainState],
-    until: int,
-    *,
-    n_jobs: int | None = None,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
-) -> None:
-    """The first stage up to an epoch, and the start of the cluster centres.
+def pretrain(runs: Sequence[TrainState], until: int, **ways: Any) -> None:
+    """The first stage up to an epoch, and the start of the cluster centres; `ways` are those of `_train`.
 
     Those that diverge say so in `diverged`. Trainings that went so far already stay as they are; those that continue
     from there begin with a new Adam.
-
-    Parameters
-    ----------
-    n_jobs : trainings side by side in processes, see `viewfuse.utils.jobs.run_jobs`
-    threads : of each training on a CPU; None leaves all
     """
-    groups = list(stacked_groups([one for one in runs if one.clusters is None or one.n_epochs < until]))
-    if any(group[0].n_epochs < until for group in groups):
-        progress.begin("pre-training" if len(groups) == 1 else f"pre-training of {len(groups)}")
-    _train(_pretrained, [(group, until, progress, checkpoint) for group in groups], n_jobs, threads)
+    waiting = [one for one in runs if one.clusters is None or one.n_epochs < until]
+    name = "pre-training" if any(one.n_epochs < until for one in waiting) else ""
+    _train(partial(_pretrained, until), waiting, name, **ways)
 
 
 def _pretrained(
-    group: Sequence[TrainState], until: int, progress: Progress, checkpoint: Checkpoint | None
-) -> Sequence[TrainState]:
-    training = Training(group)
+    until: int, group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
+) -> tuple[int, Sequence[TrainState]]:
+    """The first stage of a group: the epochs that were shown, and the trainings."""
+    before, training = progress.epochs, Training(group)
     training.run(pretraining_stage(training, until - group[0].n_epochs), progress, checkpoint)
     for run, embedding in zip(group, embed_all(training), strict=True):
         run.diverged = run.diverged or broken_embedding(embedding, run.n_epochs)
         if not run.diverged:
             _prepare_joint_stage(run, embedding)
-    return group
+    return progress.epochs - before, group
 
 
-def train_jointly(
-    runs: Sequence[TrainState],
-    *,
-    n_jobs: int | None = None,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
-) -> None:
-    """The second stage of trainings that have had the first, with equal configurations; see `pretrain`.
+def train_jointly(runs: Sequence[TrainState], **ways: Any) -> None:
+    """The second stage of trainings that have had the first, with equal configurations; `ways` are those of `_train`.
 
     Where the stage is watched, every training ends with the best clusters that it had.
     """
-    groups = [group for group in stacked_groups(runs) if planned_epochs(group[0])[1]]
-    if groups:
-        progress.begin("joint training" if len(groups) == 1 else f"joint training of {len(groups)}")
-    _train(_trained_jointly, [(group, progress, checkpoint) for group in groups], n_jobs, threads)
+    _train(_trained_jointly, [run for run in runs if planned_epochs(run)[1]], "joint training", **ways)
 
 
 def _trained_jointly(
     group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
-) -> Sequence[TrainState]:
-    training, watches = Training(group), _watches(group)
+) -> tuple[int, Sequence[TrainState]]:
+    """The second stage of a group: the epochs that were shown, and the trainings."""
+    before, training, config, watches = progress.epochs, Training(group), group[0].method.config, list[EarlyStopping]()
+    for run in group if config.watched else ():
+        ways: dict[str, Any] = {"settles": config.settles, "views": run.known.views}
+        watches.append(EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways))
+        assert run.clusters is not None
+        watches[-1].judge(run.n_epochs, run.clusters)
     training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
     for watch in watches:
         watch.restore_best()
@@ -236,32 +173,31 @@ def _trained_jointly(
         check_diverged(group)
         for run in group:
             run.joint_stage.kept = run.n_epochs
-    return group
+    return progress.epochs - before, group
 
 
 def _train(
-    work: Callable[..., Sequence[TrainState]], jobs: Sequence[tuple[Any, ...]], n_jobs: int | None, threads: int | None
-) -> None:
-    """Do a stage of each group, which comes first in a job, and keep what was learned, also in other processes."""
-    shown = 0
+    work: Callable[..., tuple[int, Sequence[TrainState]]], runs: Sequence[TrainState], name: str, *,
+    n_jobs: int | None = None, threads: int | None = None, progress: Progress = SILENT,
+    checkpoint: Checkpoint | None = None,
+) -> None:  # fmt: skip
+    """Do a stage of all groups of trainings, and keep what was learned, also in other processes.
+
+    `name` is empty where the stage has no epochs. See `viewfuse.utils.jobs.run_jobs` for `n_jobs` and `threads`.
+    """
+    groups, shown = list(stacked_groups(runs)), 0
+    if name and groups:
+        progress.begin(name if len(groups) == 1 else f"{name} of {len(groups)}")
 
     def keep(place: int, found: tuple[int, Sequence[TrainState]]) -> None:
         nonlocal shown
-        (group, *_, progress, _), (epochs, trained) = jobs[place], found
-        for run, learned in zip(group, trained, strict=True):
+        for run, learned in zip(groups[place], found[1], strict=True):
             if learned is not run:  # it comes from another process
                 run.take_over(learned)
-        shown += epochs
-        progress.reach(shown, group[0].objective)
+        shown += found[0]
+        progress.reach(shown, groups[place][0].objective)
 
-    run_jobs(partial(_counted, work), jobs, n_jobs, threads=threads, done=keep)
-
-
-def _counted(work: Callable[..., Sequence[TrainState]], *job: Any) -> tuple[int, Sequence[TrainState]]:
-    """Do a job; how many epochs that took, and what was trained."""
-    progress = job[-2]
-    before, trained = progress.epochs, work(*job)
-    return progress.epochs - before, trained
+    run_jobs(work, [(group, progress, checkpoint) for group in groups], n_jobs, threads=threads, done=keep)
 
 
 def pretraining_stage(training: Training, epochs: int) -> Stage:
@@ -290,17 +226,23 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
 
 def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
     """From a batch of rows to the terms of the loss and their weighted sum."""
-    method, stored, first = training.runs[0].method, training.pooled, training.first_rows
+    runs, method, stored, first = training.runs, training.runs[0].method, training.pooled, training.first_rows
     count = method.draws_per_sample(stored)
-    classes, weights = (_of_all(training, name) for name in ("followed", "weights"))
-    pair_loss = pair_loss_of(training) if joint and training.runs[0].known.pairs is not None else None
-    names = (*TERMS, *([HINTS] if joint and classes is not None else []), *([PAIRS] if pair_loss else []))
+
+    def of_all(known: list[Tensor | None]) -> Tensor | None:
+        """What guides the samples of each network, of shape (replicates, samples); None where nothing does."""
+        return torch.stack(known) if all(own is not None for own in known) else None  # type: ignore[arg-type]
+
+    classes = of_all([run.known.followed for run in runs]) if joint else None
+    weights = of_all([run.known.weights for run in runs])
+    pair_loss = pair_loss_of(training) if joint and runs[0].known.pairs is not None else None
+    names = (*TERMS, *([] if classes is None else [HINTS]), *([PAIRS] if pair_loss else []))
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
     def loss(rows: Tensor) -> dict[str, Tensor]:
         draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
         batch = method.prepare(stored, rows + first, view_dropout, draws)
-        if joint and classes is not None:
+        if classes is not None:
             batch = batch._replace(known=classes[training.each, rows])
         if weights is not None:
             batch = batch._replace(weights=weights[training.each, rows])
@@ -309,12 +251,6 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
         return {**dict(zip(names, terms, strict=True)), "total": method.total(terms, weight)}
 
     return loss
-
-
-def _of_all(training: Training, name: str) -> Tensor | None:
-    """What guides the samples of each network, of shape (replicates, samples); None where nothing does."""
-    known = [getattr(run.known, name) for run in training.runs]
-    return torch.stack(known) if all(own is not None for own in known) else None
 
 
 def stacked_groups(runs: Sequence[TrainState]) -> Iterator[Sequence[TrainState]]:
@@ -380,12 +316,11 @@ def planned_epochs(run: TrainState) -> tuple[int, int]:
 
 def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     """Weigh the clustering loss and place the centres, given the embeddings of shape (samples, embedding)."""
-    losses, config = run.history["reconstruction"], run.method.config
+    losses, config, known = run.history["reconstruction"], run.method.config, run.known
     chosen = clustering_weight(float(losses[-1]) if losses else None)
     asked = config.clustering_weight
     run.numbers["clustering_weight"] = chosen if isinstance(asked, str) else asked
     how = config.n_clusters, run.seed, run.stored.neighbor_ids
-    known = run.known
     if known.classes is not None:
         centers, doubted = known_centers(embedding, known, *how)
         run.known = replace(known, doubted=doubted)
@@ -398,31 +333,10 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
     run.joint_stage.kept = run.n_epochs
 
 
-def _watches(runs: Sequence[TrainState]) -> list[EarlyStopping]:
-    """One for each training, which has judged the clusters at the start; none where the user set the epochs."""
-    config = runs[0].method.config
-    if not config.watched:
-        return []
-    watches = []
-    for run in runs:
-        assert run.clusters is not None
-        ways: dict[str, Any] = {"settles": config.settles, "views": run.known.views}
-        watch = EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways)
-        watch.judge(run.n_epochs, run.clusters)
-        watches.append(watch)
-    return watches
-
-
 def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
-    """How long the first stage of a training lasted.
-
-    Parameters
-    ----------
-    agreed : how far trainings agreed when the scaling was chosen; None where there was one only
-    """
-    evidence = {} if agreed is None else {"agreement": agreed}
+    """How long the first stage lasted; `agreed` says how far several trainings did when the scaling was chosen."""
     lasted = run.history["stage"].count("pre-training")
-    return PretrainingLength(lasted, evidence, planned_epochs(run)[0])
+    return PretrainingLength(lasted, {} if agreed is None else {"agreement": agreed}, planned_epochs(run)[0])
 
 
 def joint_stage_decision(run: TrainState) -> JointStageLength:

@@ -1,4 +1,4 @@
-"""The trainings of a set of samples: which scalings are tried, with which seeds."""
+"""The trainings of a set of samples: which scalings are tried, with which seeds, and which scaling is chosen."""
 
 from __future__ import annotations
 
@@ -18,59 +18,45 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
-from viewfuse.fitted.model import Model, Prepared, Source, prepare, scalers_of
+from viewfuse.fitted.model import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.training import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
-from viewfuse.selection.rules import SCALINGS, are_clear, clearly_better
-from viewfuse.selection.scores import Candidate, matched_kappa, merits
+from viewfuse.selection.rules import SCALINGS, STABLE, are_clear, best_of_each, best_scaling, clearly_better
+from viewfuse.selection.scores import Candidate, agreement, candidate_scores, matched_kappa, merits
 from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
-_LONG = 60.0
-"""Above this many seconds the user sees how long the wait may be."""
+_LONG = 60.0  # above this many seconds the user sees how long the wait may be
 
 
 @dataclass
 class Trial:
-    """Samples with what one training makes of them.
-
-    Attributes
-    ----------
-    others : by name the partitions that are found without a network, see `candidate_partitions`
-    found : the clusters that the network found by itself, after pre-training so far, of shape (samples,)
-    """
+    """Samples with what one training makes of them."""
 
     prepared: Prepared
-    others: Mapping[str, NDArray[np.int64]]
+    others: Mapping[str, NDArray[np.int64]]  # partitions that are found without a network, see `candidate_partitions`
     run: TrainState
-    found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by the network itself
 
     @property
-    def reference(self) -> NDArray[np.int64]:
-        """The clusters that k-means finds in the filled views, of shape (samples,)."""
-        return self.others["k-means"]
-
-    def model(self) -> Model:
-        """The network with all that new samples need."""
-        source, scaler, stored = self.prepared
-        method = self.run.method
-        assert isinstance(method, URRLMethod)
-        return source.model(method, scaler, stored, self.run.network)
+    def scaling(self) -> str:
+        """The name of the scaling."""
+        return self.prepared.scaler.kind
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
-        return Candidate(self.prepared.scaler.kind, labels, self.prepared.stored.neighbor_ids, self.run.objective)
+        return Candidate(self.scaling, labels, self.prepared.stored.neighbor_ids, self.run.objective)
 
     @property
     def is_clear(self) -> bool:
         """Whether k-means on the filled views finds nearly the same clusters; never after a divergence."""
         if self.run.diverged:
             return False
-        return are_clear(matched_kappa(self.found, self.reference), len(self.found), self.run.method.n_clusters)
+        return are_clear(matched_kappa(self.found, self.others["k-means"]), len(self.found), self.run.method.n_clusters)
 
     def start(self) -> NDArray[np.int64]:
         """The clusters that the joint stage begins with, of shape (samples,)."""
@@ -79,9 +65,7 @@ class Trial:
 
     def begin_with_best(self) -> None:
         """Let the joint stage begin with the best partition that is known, not with k-means on the embedding only."""
-        embedding = embed_stored(self.run)
-        assert self.run.clusters is not None
-        self.found = self.run.clusters.cpu().numpy()
+        embedding, self.found = embed_stored(self.run), self.start()
         if self.teach(self.found, embedding).chosen != "network":
             self.run.clusters = clusters(self.run.method, self.run.network, embedding)
 
@@ -90,51 +74,40 @@ class Trial:
     ) -> ClusterSource:
         """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
 
-        Parameters
-        ----------
-        labels, embedding : of the training samples, as they are
-        more : by name partitions beside `others`
+        Labels and embedding are those of the training samples; `more` are partitions beside `others`, by name.
         """
-        method, ids = self.run.method, self.prepared.stored.neighbor_ids
-        k = method.n_clusters
-        assert isinstance(method, URRLMethod)
+        method, ids, known = self.run.method, self.prepared.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}
         partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
-        own, *theirs = merits(partitions, ids, k, self.run.known.views)
+        own, *theirs = merits(partitions, ids, method.n_clusters, known.views)
         found = dict(zip(others, theirs, strict=True))
         better = [name for name in found if clearly_better(found[name], own, found_in=name)]
-        if self.run.known is not UNGUIDED:
+        if known is not UNGUIDED:
             better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
         for name in sorted(better, key=lambda name: -found[name].score):
-            centers = centers_of(embedding, others[name], k)
+            centers = centers_of(embedding, others[name], method.n_clusters)
             if centers is not None:
                 self.run.network.centers.data.copy_(centers)
                 return ClusterSource(name, evidence)
         return ClusterSource("network", evidence)
 
     def conclude(
-        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]] = ()
+        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]]
     ) -> ClusterSource:
         """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach."""
-        more = self.tree(embedding) | self._best_of(earlier)
-        source, known = self.teach(labels, embedding, more), self.run.known.followed
-        if known is None:
+        run, ids, k = self.run, self.prepared.stored.neighbor_ids, self.run.method.n_clusters
+        found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
+        best = max(range(len(earlier)), key=lambda i: found[i].score)
+        source = self.teach(labels, embedding, {**self.tree(embedding), "earlier": earlier[best]})
+        if run.known.followed is None:
             return source
-        k, placed = self.run.method.n_clusters, clusters(self.run.method, self.run.network, embedding)
-        centers = class_centers(embedding, placed.cpu().numpy(), known.cpu().numpy(), k)
+        placed = clusters(run.method, run.network, embedding).cpu().numpy()
+        centers = class_centers(embedding, placed, run.known.followed.cpu().numpy(), k)
         if centers is None:
             return source
-        self.run.network.centers.data.copy_(centers)
+        run.network.centers.data.copy_(centers)
         return replace(source, chosen="hints")
-
-    def _best_of(self, earlier: Sequence[NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-        """The partition of highest score, by the name "earlier"; nothing where there is none."""
-        ids, k = self.prepared.stored.neighbor_ids, self.run.method.n_clusters
-        if not earlier:
-            return {}
-        found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, self.run.known.views)
-        return {"earlier": max(zip(found, earlier, strict=True), key=lambda pair: pair[0].score)[1]}
 
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
@@ -153,34 +126,27 @@ class Trial:
 
 @dataclass
 class Search:
-    """The trainings of one set of samples, of which those with the best scaling are continued.
-
-    Attributes
-    ----------
-    scalers : those that were not tried yet
-    asked : whether the user named the scaling
-    known : what is known of the samples
-    """
+    """The trainings of one set of samples, of which those with the best scaling are continued."""
 
     source: Source
     config: Config
     seeds: Sequence[int]
     device: torch.device
-    scalers: list[Scaler]
-    asked: bool
+    scalers: list[Scaler]  # those that were not tried yet
+    asked: bool  # whether the user named the scaling
     known: Knowledge = NOTHING
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)  # all, and later those with the chosen scaling
+    found: list[NDArray[np.int64]] = field(default_factory=list)  # clusters of all networks, those of `trials` first
+    starts: list[NDArray[np.int64]] = field(default_factory=list)  # the same with what better partitions taught them
+    evidence: dict[str, float] = field(default_factory=dict)  # the best score by scaling
+    failed: list[str] = field(default_factory=list)  # scalings with which no training kept finite losses
+    clear: bool = False  # whether the clusters were clear
 
     @classmethod
     def of(
-        cls,
-        source: Source,
-        config: Config,
-        scaling: str,
-        seeds: Sequence[int],
-        device: torch.device,
+        cls, source: Source, config: Config, scaling: str, seeds: Sequence[int], device: torch.device,
         known: Knowledge = NOTHING,
-    ) -> Search:
+    ) -> Search:  # fmt: skip
         """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
         scalers = scalers_of(source, scaling)
         count = len(scalers) if config.effort == "thorough" else 1
@@ -191,21 +157,20 @@ class Search:
 
     def widen(self) -> list[Trial]:
         """Add the trainings under the scalings that were not tried yet: each with each seed."""
-        new = [trial for scaler in self.scalers for trial in self._trials(scaler)]
+        known, k, new = self.known, self.config.n_clusters, list[Trial]()
+        for scaler in self.scalers:
+            depth = URRLMethod(self.config).neighbor_depth
+            prepared = prepare(self.source, scaler.weighed(known.views), depth, self.device)
+            guidance = UNGUIDED if known is NOTHING else Guidance.of(known, self.device)
+            others = candidate_partitions(prepared.stored, k, self.seeds[0], guidance.weights, guidance.views)
+            if known.hints is not None:
+                others = {name: class_numbers(own, known.hints.codes, k)[own] for name, own in others.items()}
+            place = 0 if self.asked else SCALINGS.index(scaler.kind)
+            seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
+            new += [Trial(prepared, others, init_state(prepared.stored, self.config, one, guidance)) for one in seeds]
         self.trials += new
         self.scalers = []
         return new
-
-    def _trials(self, scaler: Scaler) -> list[Trial]:
-        depth, k = URRLMethod(self.config).neighbor_depth, self.config.n_clusters
-        prepared = prepare(self.source, scaler.weighed(self.known.views), depth, self.device)
-        known = UNGUIDED if self.known is NOTHING else Guidance.of(self.known, self.device)
-        others = candidate_partitions(prepared.stored, k, self.seeds[0], known.weights, known.views)
-        if self.known.hints is not None:
-            others = {name: class_numbers(own, self.known.hints.codes, k)[own] for name, own in others.items()}
-        place = 0 if self.asked else SCALINGS.index(scaler.kind)
-        seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-        return [Trial(prepared, others, init_state(prepared.stored, self.config, seed, known)) for seed in seeds]
 
     @property
     def is_clear(self) -> bool:
@@ -215,8 +180,7 @@ class Search:
     def most_epochs(self, first: int) -> int:
         """Of all trainings, if every scaling is tried that may be, for `first` epochs; on a GPU side by side."""
         last, second = self.config.epochs(len(self.source.reduced))
-        on_gpu = self.device.type == "cuda"
-        count, scalings = (1, 1) if on_gpu else (len(self.seeds), self._most_scalings)
+        count, scalings = (1, 1) if self.device.type == "cuda" else (len(self.seeds), self._most_scalings)
         return count * (scalings * first + last - first + second)
 
     def long_wait(self) -> str:
@@ -235,36 +199,55 @@ class Search:
         begun = len(self.trials) // len(self.seeds)
         return begun if self.config.effort == "quick" else begun + len(self.scalers)
 
+    def choose(self) -> None:
+        """Go on with the scaling whose best clusters have the highest score."""
+        self.clear, tried = self.is_clear, dict.fromkeys(trial.scaling for trial in self.trials)
+        self.drop_diverged()
+        candidates = [trial.candidate(trial.start()) for trial in self.trials]
+        scores = candidate_scores(candidates, self.config.n_clusters, self.known.views)
+        self.evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
+        self.failed = [scaling for scaling in tried if scaling not in self.evidence]
+        chosen = best_scaling({one: self.evidence[one] for one in SCALINGS if one in self.evidence} or self.evidence)
+        self.trials.sort(key=lambda trial: trial.scaling != chosen)
+        self.found, self.starts = [trial.found for trial in self.trials], [trial.start() for trial in self.trials]
+        self.trials = [trial for trial in self.trials if trial.scaling == chosen]
+
+    def drop_diverged(self) -> None:
+        """Leave out trainings that diverged; stop if all did."""
+        broken = [i for i, trial in enumerate(self.trials) if trial.run.diverged]
+        if len(broken) == len(self.trials):
+            check_diverged([trial.run for trial in self.trials])
+        for place in reversed(broken):
+            for own in (self.trials, self.found, self.starts):
+                del own[place : place + 1]
+
     @property
-    def is_open(self) -> bool:
-        """Whether other scalings are worth a try."""
-        return self.config.effort == "auto" and not self.is_clear
+    def agreed(self) -> float | None:
+        """How far the trainings agreed when the scaling was chosen."""
+        return agreement(self.found[0], self.found[1:])
 
-
-def sound_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that did not diverge; stops if all did."""
-    sound = [trial for trial in trials if not trial.run.diverged]
-    if not sound:
-        check_diverged([trial.run for trial in trials])
-    return sound
+    @property
+    def settled(self) -> bool:
+        """Whether nearly the same clusters were found in several ways, so that more pre-training would bring little."""
+        return self.clear or (self.agreed is not None and self.agreed >= STABLE)
 
 
 def take_over(searches: Sequence[Search], begun: TrainState | None, epochs: int) -> None:
-    """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat."""
+    """Go on from a pre-training, if there is one, of so many epochs that one of the trainings would only repeat.
+
+    That is one with the same samples, seed and network, but for the number of clusters.
+    """
     if begun is None or begun.n_epochs != epochs:
         return
     weights = {name: x for name, x in begun.network.state_dict().items() if name != "centers"}
+    given = begun.stored.present, *begun.stored.values
     for run in (trial.run for search in searches for trial in search.trials):
-        if _starts_alike(run, begun):
+        own = {name: x.shape for name, x in run.network.state_dict().items() if name != "centers"}
+        samples = zip((run.stored.present, *run.stored.values), given, strict=True)
+        is_alike = run.seed == begun.seed and own == {name: x.shape for name, x in weights.items()}
+        if is_alike and all(torch.equal(*pair) for pair in samples):
             run.network.load_state_dict(weights, strict=False)
             run.history = {name: list(values) for name, values in begun.history.items()}
-
-
-def _starts_alike(run: TrainState, other: TrainState) -> bool:
-    """Whether two trainings have the same samples, seed and network, but for the number of clusters."""
-    own, others = ({k: x.shape for k, x in one.network.state_dict().items() if k != "centers"} for one in (run, other))
-    pairs = zip((run.stored.present, *run.stored.values), (other.stored.present, *other.stored.values), strict=True)
-    return run.seed == other.seed and own == others and all(torch.equal(*pair) for pair in pairs)
 
 
 def check_memory(views: Views, config: Config, device: torch.device, n_waiting: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
@@ -29,18 +27,16 @@ from viewfuse.selection.scores import stability
 from viewfuse.utils.settings import checked_count
 
 _SHARE = 0.8
-_LEAST = 2
-"""Refits: one alone has no interval."""
+_LEAST = 2  # refits: one alone has no interval
 
 
 def source_of(model: Model, ids: NDArray[Any]) -> Source:
     """The training samples of a model as they were before they were scaled."""
     present, stored = model.stored.present.cpu().numpy(), model.stored.values
     arrays = [model.scaler.undo(v, view.cpu().numpy()) * present[:, v, None] for v, view in enumerate(stored)]
-    columns = tuple(range(array.shape[1]) for array in arrays)
-    offsets = (0.0,) * len(arrays)
-    reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
-    reduced = reduced.replace(columns=columns, offsets=offsets)
+    reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids).replace(
+        columns=tuple(range(array.shape[1]) for array in arrays), offsets=(0.0,) * len(arrays)
+    )
     return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.unseen)
 
 
@@ -56,71 +52,50 @@ def repeated_labels(
 ) -> list[NDArray[np.int64]]:  # fmt: skip
     """Where whole fits, with other seeds and on 80 % of the samples, place all `n` of them.
 
-    Parameters
-    ----------
-    n_init : trainings of each refit, see `URRL`
-    checkpoint : folder that keeps where each refit stands
-    known : what is known of the samples
-    ways : of `fit_models`
+    Each has `n_init` trainings; `checkpoint` is a folder that keeps where they stand, and `ways` are of `fit_models`.
     """
     starts = np.random.SeedSequence([seed, 7]).generate_state(n_refits).tolist()
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows])
-        kept = _checkpoint(checkpoint, number, part, config, seeds, device)
+        part, kept = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows]), None
+        if checkpoint is not None:
+            facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
+            kept = Checkpoint(checkpoint / f"refit-{number}", facts)
         with kept.interruptible() if kept else nullcontext():
             own = known.take(rows, n)
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, known=own, **ways)
-        found.append(_placed(fitted.model, source))
+        model = fitted.model
+        samples = model.locate(*scaled_tensors(source.reduced, model.scaler, device))
+        embedding = embed(model.method, model.network, samples, model.stored)
+        found.append(clusters(model.method, model.network, embedding).cpu().numpy())
     return found
-
-
-def _checkpoint(
-    folder: Path | None, number: int, part: Source, config: Config, seeds: Sequence[int], device: torch.device
-) -> Checkpoint | None:
-    if folder is None:
-        return None
-    facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
-    return Checkpoint(folder / f"refit-{number}", facts)
-
-
-def _placed(model: Model, source: Source) -> NDArray[np.int64]:
-    """Where a refit places all samples, of shape (samples,)."""
-    samples = model.locate(*scaled_tensors(source.reduced, model.scaler, model.stored.present.device))
-    return (
-        clusters(model.method, model.network, embed(model.method, model.network, samples, model.stored)).cpu().numpy()
-    )
-
-
-def _calibrated(model: Model, embedding: Tensor, labels: NDArray[np.int64], hits: NDArray[np.bool_]) -> Model:
-    """The model with chances that are, on average over each cluster, the frequencies that were measured."""
-    known, own = model.calibration, torch.from_numpy(labels).to(embedding.device)
-    assert known is not None
-    counts = np.array([[hits[:, labels == c].sum(), hits[:, labels == c].size] for c in range(model.method.n_clusters)])
-    # One more of each kind (Laplace): a frequency of 0 or 1 has no logit.
-    shares = (counts[:, 0] + 1) / (counts[:, 1] + 2)
-    logits = model.logits(model.stored, embedding, own)
-    return replace(model, calibration=known.validated(logits, labels, shares))
 
 
 def validated(
     fitted: Any, config: Config, n_refits: int, **ways: Any
 ) -> tuple[Model, NDArray[np.float32], dict[str, dict[str, Any]]]:
-    """Repeat the fit of an estimator: its model, chances and decisions then; `ways` are those of `repeated_labels`."""
+    """Repeat the fit of an estimator: its model, chances and decisions then; `ways` are those of `repeated_labels`.
+
+    The chances are, on average over each cluster, the frequencies that were measured.
+    """
     n_refits = checked_count("n_refits", n_refits, _LEAST)
     trust, labels, model = fitted.trust_, fitted._clusters(), fitted._model
     seed = 0 if fitted.random_state is None else replicate_seeds(fitted.random_state, 1)[0]
-    place = None if fitted.checkpoint is None else Path(fitted.checkpoint) / "validation"
-    more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init, "checkpoint": place}
+    more: dict[str, Any] = {"seed": seed, "n_init": fitted.n_init}
+    more["checkpoint"] = None if fitted.checkpoint is None else Path(fitted.checkpoint) / "validation"
     more["known"] = Knowledge.from_records(fitted.decisions_, fitted.ids_)
     source = source_of(model, fitted.ids_)
     with Progress(shown=bool(fitted.verbose)) as progress:
         more["progress"] = progress
         others = repeated_labels(source, len(labels), config, fitted.scaling, n_refits, **more, **ways)
     hits = np.stack([stability(labels, [other]) > 0 for other in others])
+    counts = np.array([[hits[:, labels == c].sum(), hits[:, labels == c].size] for c in range(model.method.n_clusters)])
+    # One more of each kind (Laplace): a frequency of 0 or 1 has no logit.
+    shares = (counts[:, 0] + 1) / (counts[:, 1] + 2)
     embedding = torch.from_numpy(fitted.embedding_).to(model.stored.present.device)
-    model = _calibrated(model, embedding, labels, hits)
+    logits = model.logits(model.stored, embedding, torch.from_numpy(labels).to(embedding.device))
+    model = replace(model, calibration=model.calibration.validated(logits, labels, shares))
     soft = model.assign(model.stored, embedding)
     kept = [one for one in trust.reasons if one["name"] != "dissolves"]
     found = with_reasons(measured(hits, labels, trust.n_clusters), *kept)
