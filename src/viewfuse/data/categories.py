@@ -7,7 +7,7 @@ it has (`viewfuse.data.scaling`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,25 +150,25 @@ def with_words(
 
 def encoded_frame(view: Any) -> Any:
     """A data frame whose columns of text, or of pandas' type category, are replaced."""
-    if len(view.shape) != 2:
-        return view
-    found = dict(_text_columns(view))
+    found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
+    for c, kind in enumerate(view.dtypes if len(view.shape) == 2 else ()):
+        if getattr(kind, "kind", "O") != "O":
+            continue
+        there = view.iloc[:, c].notna().to_numpy()
+        cells = [_stripped(cell) if one else None for cell, one in zip(view.iloc[:, c].tolist(), there, strict=True)]
+        if (str(kind) == "category" and there.any()) or _is_text(cells, there.any()):
+            found[c] = _coded(view.columns[c], cells)
     if not found:
         return view
     check_apart(view.columns, [view.columns[c] for c in found])
     from pandas import DataFrame, concat
 
-    parts = []
-    for c in range(view.shape[1]):
-        part = view.iloc[:, [c]]
-        if c in found:
-            values, codes = found[c]
-            part = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
-        parts.append(part)
-    wide, empty = concat(parts, axis=1), view.isna()
-    for c, (_, codes) in found.items():
+    parts, empty = [view.iloc[:, [c]] for c in range(view.shape[1])], view.isna()
+    for c, (values, codes) in found.items():
+        parts[c] = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
         empty.isetitem(c, np.isnan(codes))
-    return wide.mask(empty.all(axis=1)) if empty.all(axis=1).any() else wide
+    wide, gone = concat(parts, axis=1), empty.all(axis=1)
+    return wide.mask(gone) if gone.any() else wide
 
 
 def encoded_rows(
@@ -176,13 +176,13 @@ def encoded_rows(
 ) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
     """Rows of cells, None for one that is missing, whose columns of text are replaced."""
     there = [row for row in rows if row is not None]
-    names: list[Hashable] = []
-    texts: list[Hashable] = []
-    parts: list[list[list[Any]]] = []
     has_text = any(isinstance(cell, str) for row in there for cell in row)
     if not has_text or any(len(row) != len(columns) for row in there):
         return rows, columns  # what is ragged is refused elsewhere
-    for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
+    names: list[Hashable] = []
+    texts: list[Hashable] = []
+    parts: list[list[list[Any]]] = []
+    for name, cells in zip(columns, zip(*there, strict=True), strict=True):
         found = [_stripped(cell) for cell in cells]
         if _is_text(found, any(isinstance(cell, str) for cell in cells)):
             values, codes = _coded(name, found)
@@ -193,10 +193,12 @@ def encoded_rows(
             names.append(name)
             parts.append([[cell] for cell in cells])
     check_apart(columns, texts)
-    wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
-    empty = [None] * len(names)
-    pairs = (None if row is None else (map(_stripped, row), next(wide)) for row in rows)
-    return [None if one is None else one[1] if any(x is not None for x in one[0]) else empty for one in pairs], names
+    wide = iter([[x for part in own for x in part] for own in zip(*parts, strict=True)])
+    encoded: list[Sequence[Any] | None] = [None if row is None else next(wide) for row in rows]
+    for place, row in enumerate(rows):
+        if row is not None and all(_stripped(cell) is None for cell in row):
+            encoded[place] = [None] * len(names)
+    return encoded, names
 
 
 def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np.float64]]:
@@ -221,18 +223,6 @@ def _is_text(cells: Sequence[Any], has_text: bool) -> bool:
     if not known:
         return has_text
     return all(isinstance(cell, str) and not is_number(cell) for cell in known) and is_value(known[0])
-
-
-def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np.float64]]]]:
-    """The columns of a frame that are categories, with their codes."""
-    for c, kind in enumerate(view.dtypes):
-        if getattr(kind, "kind", "O") != "O":
-            continue
-        column, asked = view.iloc[:, c], str(kind) == "category"
-        there = column.notna().to_numpy()
-        cells = [_stripped(cell) if one else None for cell, one in zip(column.tolist(), there, strict=True)]
-        if (asked and there.any()) or _is_text(cells, there.any()):
-            yield c, _coded(view.columns[c], cells)
 
 
 def too_many(column: str) -> str:

@@ -50,72 +50,77 @@ def match_columns(
     """
     if list(given) == list(fitted):
         return Matching()
-    if isinstance(given, range):
-        _check_count(view, given, fitted)
-    names = _spelled_alike(given, fitted)
-    if set(names) != set(fitted) and (_are_nameless(given, fitted) or _are_nameless(fitted, given)):
-        _check_count(view, given, fitted)
+    names, known = _spelled_alike(given, fitted), set(fitted)
+    nameless = set(names) != known and (_are_nameless(given, fitted) or _are_nameless(fitted, given))
+    if (isinstance(given, range) or nameless) and len(given) != len(fitted):
+        raise DataError(
+            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
+            "give the same columns in the same order, or with their names in any order"
+        )
+    if nameless:
         return Matching()
-    known = set(fitted)
+    for whose, columns in (("the new samples", [name for name in names if name in known]), ("the model", fitted)):
+        if twice := [name for name, count in Counter(columns).items() if count > 1]:
+            raise DataError(
+                f"view {view!r}: two columns of {whose} are called {twice[0]!r}, so they cannot be matched by name; "
+                "give the same columns in the same order"
+            )
     place = {name: p for p, name in enumerate(names)}
-    _check_once(view, [name for name in names if name in known], "the new samples")
-    _check_once(view, fitted, "the model")
     places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
     own, theirs = (
         {name: places for name, places in categories_in(columns).items() if name not in plain}
         for columns in (names, fitted)
     )
-    _check_kinds(view, {*own} & known - {*names}, {*theirs} & {*names} - known)
+    for here, there, wrong in (
+        ("text", "numbers", {*own} & known - {*names}),
+        ("numbers", "text", {*theirs} & {*names} - known),
+    ):
+        if wrong:
+            column = f"view {view!r}, column {min(map(str, wrong))!r}"
+            raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
-    _check_absent(view, [name for name in whole if name not in place and name not in own], given, len(whole))
-    absent = [(name, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
-    _warn_of_absent(view, [name for name in theirs if name not in own])
-    zero, others = ([c for name, c in absent if (name in own) is known] for known in (True, False))
+    absent = [name for name in whole if name not in place and name not in own]
+    if len(absent) > MOST_ABSENT * len(whole):
+        raise DataError(
+            f"view {view!r} lacks {len(absent):,} of the {len(whole):,} columns that the model was fitted on, more "
+            f"than {MOST_ABSENT:.0%}: {some(absent, _LISTED)}; it has {some(given)}; are the columns called alike?"
+        )
+    _warn_of_categories(view, {name: [names[c] for c in own[name]] if name in own else None for name in theirs}, known)
+    gaps = [(name in own, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
+    zero, others = ([c for is_there, c in gaps if is_there is wanted] for wanted in (True, False))
     unknown = [name for name in names if name not in known and category_of(name) not in theirs]
-    _warn_of_values(view, {name: [names[c] for c in own[name]] for name in theirs if name in own}, known)
     return Matching(places, unknown, zero, others)
 
 
-def _check_kinds(view: str, text: Collection[Hashable], numbers: Collection[Hashable]) -> None:
-    """Refuse text where a model knows numbers, and the reverse."""
-    for names, here, there in ((text, "text", "numbers"), (numbers, "numbers", "text")):
-        if names:
-            column = f"view {view!r}, column {min(map(str, names))!r}"
-            raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
+def _warn_of_categories(
+    view: str, values: Mapping[str, Sequence[Hashable] | None], known: Collection[Hashable]
+) -> None:
+    """Warn of categories that are not there, of which no value is known, or one in other capitals: they count as none.
 
-
-def _warn_of_absent(view: str, categories: Sequence[Hashable]) -> None:
-    """Warn of categories that are not there: their values would count as none without a word."""
-    if categories:
-        what = f"categories of the model are not there ({some(categories)}), so all samples count as none of their"
+    `values` are those that the new samples have of each category of the model.
+    """
+    if gone := [name for name, own in values.items() if own is None]:
+        what = f"categories of the model are not there ({some(gone)}), so all samples count as none of their"
         warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
-
-
-def _warn_of_values(view: str, values: Mapping[str, Sequence[Hashable]], known: Collection[Hashable]) -> None:
-    """Warn of categories none of whose values the model knows, and of values that it knows in other capitals."""
     alike = {str(one).casefold(): one for one in known}
     for name, own in values.items():
-        if not any(one in known for one in own):
+        strange = [one for one in own or () if one not in known]
+        spelled = [one for one in strange if str(one).casefold() in alike]
+        if own is not None and len(strange) == len(own):
             what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
-        elif other := [one for one in own if one not in known and str(one).casefold() in alike]:
-            what = (
-                f"{other[0]!r} is not known to the model, so it counts as none, but {alike[str(other[0]).casefold()]!r}"
-            )
-            warn(IgnoredColumnsWarning(f"view {view!r}: {what} is; spell both alike"))
+        elif spelled:
+            what = f"{spelled[0]!r} is not known to the model, so it counts as none"
+            other = alike[str(spelled[0]).casefold()]
+            warn(IgnoredColumnsWarning(f"view {view!r}: {what}, but {other!r} is; spell both alike"))
 
 
 def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
-    texts = {str(name): name for name in fitted if name not in own and _is_written(name)}
-    alike = {name: texts[str(name)] for name in own - known if _is_written(name) and str(name) in texts}
+    texts = {str(name): name for name in fitted if name not in own and isinstance(name, (str, Real))}
+    alike = {name: texts.get(str(name), name) for name in own - known if isinstance(name, (str, Real))}
     return [alike.get(name, name) for name in given]
-
-
-def _is_written(name: Hashable) -> bool:
-    """Whether a name stands in a file as Python writes it."""
-    return isinstance(name, (str, Real))
 
 
 def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
@@ -124,13 +129,8 @@ def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bo
     Those of an array have none. Those of a data frame that was made of one are 0, 1, 2, ..., which are names beside
     other numbers.
     """
-    if isinstance(columns, range):
-        return True
-    return _count(columns) and (_count(others) or not any(map(is_number, others)))
-
-
-def _count(columns: Sequence[Hashable]) -> bool:
-    return list(columns) == list(range(len(columns)))
+    counted, too = (list(one) == list(range(len(one))) for one in (columns, others))
+    return isinstance(columns, range) or (counted and (too or not any(map(is_number, others))))
 
 
 def matched(array: Any, present: NDArray[np.bool_], matching: Matching) -> tuple[Any, NDArray[np.bool_]]:
@@ -158,31 +158,3 @@ def warn_of_ignored(ignored: Mapping[str, Sequence[Hashable]]) -> None:
     if listed:
         what = f"columns that the model was not fitted on are ignored: {'; '.join(listed)}"
         warn(IgnoredColumnsWarning(what))
-
-
-def _check_count(view: str, given: Sequence[Hashable], fitted: Sequence[Hashable]) -> None:
-    if len(given) != len(fitted):
-        raise DataError(
-            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
-            "give the same columns in the same order, or with their names in any order"
-        )
-
-
-def _check_once(view: str, names: Collection[Hashable], whose: str) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise DataError(
-            f"view {view!r}: two columns of {whose} are called {twice!r}, so they cannot be matched by name; "
-            "give the same columns in the same order"
-        )
-
-
-def _check_absent(view: str, absent: Sequence[Hashable], given: Sequence[Hashable], width: int) -> None:
-    if len(absent) <= MOST_ABSENT * width:
-        return
-    listed = ", ".join(map(repr, absent[:_LISTED]))
-    more = f" and {len(absent) - _LISTED:,} more" if len(absent) > _LISTED else ""
-    raise DataError(
-        f"view {view!r} lacks {len(absent):,} of the {width:,} columns that the model was fitted on, more than "
-        f"{MOST_ABSENT:.0%}: {listed}{more}; it has {some(given)}; are the columns called alike?"
-    )
