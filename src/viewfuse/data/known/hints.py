@@ -49,11 +49,9 @@ class Hints:
         if not classes:
             return None
         if all(names) and len(classes) < len(names):
+            what = "y has the label of every sample, and the fit learns them all: a score against them means nothing"
             warn(
-                SuspiciousDataWarning(
-                    "y has the label of every sample, and the fit learns them all: a score against them means nothing; "
-                    "leave y out, or give the labels that you would know, and -1 elsewhere"
-                )
+                SuspiciousDataWarning(f"{what}; leave y out, or give the labels that you would know, and -1 elsewhere")
             )
         place = {name: code for code, name in enumerate(classes)}
         return cls(tuple(classes), np.array([place.get(name, UNKNOWN) for name in names], dtype=np.int64))
@@ -71,13 +69,18 @@ class Hints:
 
     def digest(self) -> str:
         """A checksum of all of them."""
-        return hashlib.blake2b(repr(self.classes).encode() + self.codes.tobytes(), digest_size=16).hexdigest()
+        return digest(repr(self.classes).encode(), self.codes.tobytes())
 
     @classmethod
     def from_classes(cls, known: Mapping[str, Sequence[str]], ids: NDArray[Any]) -> Hints:
         """The reverse of `by_class`, for samples some of which may be gone."""
         place = {name: c for c, names in enumerate(known.values()) for name in names}
         return cls(tuple(known), np.array([place.get(str(one), UNKNOWN) for one in ids.tolist()], dtype=np.int64))
+
+
+def digest(*parts: bytes) -> str:
+    """A checksum of bytes."""
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
 def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
@@ -87,8 +90,25 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
     """
     if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
         given = given.iloc[:, 0]  # with its index of ids
-    by_id = isinstance(given, Mapping) or has_ids(given, ids)
-    return _by_id(given, ids, what) if by_id else _in_order(given, len(ids), what)
+    if not isinstance(given, Mapping) and not has_ids(given, ids):
+        found = [one[0] if np.shape(one) == (1,) else one for one in np.atleast_1d(as_objects(given)).tolist()]
+        cure = "give one label per sample, -1 where it is not known"
+        if any(np.ndim(one) for one in found):
+            raise DataError(f"{what} holds lists instead of labels; {cure}")
+        if len(found) != len(ids):
+            raise DataError(f"{what} has {len(found):,} labels for {len(ids):,} samples; {cure}")
+        return [_written(one) for one in found]
+    listed = listed_by_id(given, what)
+    samples = [id_key(one) for one in ids.tolist()]
+    named = [name for name, label in listed.items() if _written(label)]
+    known = set(samples)
+    strange = [name for name in named if name not in known]
+    if strange and len(strange) == len(named):
+        raise DataError(f"{what} is about no sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
+    if strange:
+        such = f"{len(strange)} labels of {what}, such as that of {strange[0]!r}, are about no sample"
+        warn(SuspiciousDataWarning(such))
+    return [_written(listed.get(one)) for one in samples]
 
 
 def _natural(name: str) -> tuple[int, float, str]:
@@ -110,32 +130,6 @@ def _written(label: Any) -> str:
 def has_ids(y: Any, ids: NDArray[Any]) -> bool:
     """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
     return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
-
-
-def _in_order(y: Any, n: int, what: str) -> list[str]:
-    labels = np.atleast_1d(as_objects(y)).tolist()
-    found = [one[0] if np.shape(one) == (1,) else one for one in labels]
-    if any(np.ndim(one) for one in found):
-        raise DataError(f"{what} holds lists instead of labels; give one label per sample, -1 where it is not known")
-    if len(found) != n:
-        raise DataError(f"{what} has {len(found):,} labels for {n:,} samples; give one each, -1 where it is not known")
-    return [_written(one) for one in found]
-
-
-def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
-    listed = listed_by_id(y, what)
-    samples = [id_key(one) for one in ids.tolist()]
-    known = set(samples)
-    strange = [name for name, label in listed.items() if name not in known and _written(label)]
-    if strange and len(strange) == sum(bool(_written(label)) for label in listed.values()):
-        raise DataError(f"{what} is about no sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
-    if strange:
-        warn(
-            SuspiciousDataWarning(
-                f"{len(strange)} labels of {what}, such as that of {strange[0]!r}, are about no sample"
-            )
-        )
-    return [_written(listed.get(one)) for one in samples]
 
 
 def as_objects(given: Any) -> NDArray[np.object_]:
