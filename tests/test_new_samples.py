@@ -17,8 +17,8 @@ from conftest import make_blobs
 from viewfuse import URRL, Config, read_chunks, read_views
 from viewfuse.cli import main, options
 from viewfuse.data.alignment import read_alike
+from viewfuse.data.categories import match_columns
 from viewfuse.data.checks import data_warnings
-from viewfuse.data.columns import match_columns
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
 

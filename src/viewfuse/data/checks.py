@@ -70,7 +70,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-        lines += _values_alike(name, views.columns[v])[:1]
+        lines += [] if isinstance(views.columns[v], range) else _values_alike(name, views.columns[v])[:1]
         array, present = views.arrays[v], views.mask[:, v]
         zero = n_zero_rows(array, present) if is_sparse(array) and n >= _FEW else 0
         if zero > _MANY_ZERO * n:  # zeros are data, but may be meant as missing

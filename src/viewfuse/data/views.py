@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import Use, aligned, check_written, checked_ids, checked_mask, opened
-from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
-from viewfuse.data.columns import match_columns, matched, warn_of_ignored
+from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, conformed, encoded_frame
 from viewfuse.data.digits import Offset, measured
 from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
 from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.utils.console import some, warn
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -206,26 +206,21 @@ class Views:
                 f"{len(self.names)} views were given, but the model was fitted on {len(names)} ({list(names)}); "
                 "pass None for a view that is missing in every row, or a dict of the views by name"
             )
-        pairs = zip(names, columns, strict=True)
-        placed = [self._matched(source.get(name), name, own) for name, own in pairs]
-        arrays, present, offsets, ignored = zip(*placed, strict=True)
-        warn_of_ignored(dict(zip(names, ignored, strict=True)))
+        found: list[tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]] = []
+        for name, own in zip(names, columns, strict=True):
+            v = source.get(name)
+            if v is None or not self.widths[v]:
+                found.append((empty((len(self), len(own))), np.zeros(len(self), dtype=bool), 0.0, ()))
+            else:
+                found.append(conformed(name, self.arrays[v], self.mask[:, v], self.offsets[v], self.columns[v], own))
+        arrays, present, offsets, ignored = zip(*found, strict=True)
+        if any(ignored):
+            listed = [f"{name} {len(own):,} ({some(own)})" for name, own in zip(names, ignored, strict=True) if own]
+            what = "columns that the model was not fitted on are ignored"
+            warn(IgnoredColumnsWarning(f"{what}: {'; '.join(listed)}"))
         mask = np.stack(present, axis=1)
         _check_no_empty_samples(mask, self.ids)
         return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns), offsets=offsets)
-
-    def _matched(
-        self, v: int | None, name: str, columns: Sequence[Hashable]
-    ) -> tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]:
-        """A view with these columns, who has it, its offset, and the columns that are left out; None has no rows."""
-        if v is None or not self.widths[v]:
-            return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
-        array, given = with_words(self.arrays[v], self.mask[:, v], self.columns[v], columns)
-        matching = match_columns(name, given, columns, plain_in(given, array, self.mask[:, v]))
-        offset = self.offsets[v]
-        if matching.places is not None and not isinstance(offset, float):
-            offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
-        return *matched(array, self.mask[:, v], matching), offset, matching.ignored
 
 
 def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
