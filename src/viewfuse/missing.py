@@ -166,11 +166,12 @@ def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: Array
     """
     if is_table(views):
         raise DataError("one table or Views were given; pass a list or dict of views")
-    named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
+    given: Any = mask
+    named: dict[Any, Any] = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
     names, hidden = [str(name) for name in named], {}
     labelled = {name: view.index for name, view in named.items() if has_row_labels(view)}
     for v, (name, view) in enumerate(named.items()):
-        rows, index = range(len(mask) if hasattr(mask, "__len__") else 0), labelled.get(name)
+        rows, index = range(len(given) if hasattr(given, "__len__") else 0), labelled.get(name)
         if index is not None and not has_row_labels(mask):
             first, own = next(iter(labelled.items()))
             if not index.equals(own):

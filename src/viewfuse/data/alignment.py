@@ -143,12 +143,8 @@ def checked_mask(
 ) -> NDArray[np.bool_]:
     """A boolean mask of shape (samples, views); True where a view may be looked at.
 
-    Parameters
-    ----------
-    mask : array, whose rows are the samples in order, or a data frame, whose rows are matched by their labels
-    ids : of the samples
-    names : of the views
-    labels : pandas Index or list of the row labels that the views came with; None where they had none
+    Rows of an array are the samples in order, those of a data frame are matched by their labels. `labels` are the row
+    labels that the views came with; None where they had none.
     """
     n = len(ids)
     if hasattr(mask, "iloc") and len(mask.shape) == 2:
@@ -160,9 +156,8 @@ def checked_mask(
         raise DataError(f"the mask has columns {columns}, but the views are {list(names)}; name them alike")
     given = np.asarray(mask)
     if given.shape != (n, len(names)):
-        raise DataError(
-            f"the mask has shape {given.shape}, but {n} rows of {len(names)} views need ({n}, {len(names)})"
-        )
+        need = f"{n} rows of {len(names)} views need ({n}, {len(names)})"
+        raise DataError(f"the mask has shape {given.shape}, but {need}")
     if isinstance(mask, np.ma.MaskedArray) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
         raise DataError("the mask holds values other than True/False (1/0); give True where a view is present")
     return given.astype(bool)
@@ -329,8 +324,8 @@ def _table(name: str, data: Any, place: str) -> AnnotatedTable:
         own = ["X"] * (data.X is not None) + [f"{kind}/{key}" for kind in kinds for key in getattr(data, kind)]
         raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(own) or 'nothing'}; choose one")
     if hasattr(found, "iloc"):  # a data frame in obsm
-        cells, columns = frame_cells(found)
-        return AnnotatedTable(cells, data.obs_names, columns)
+        cells, names = frame_cells(found)
+        return AnnotatedTable(cells, data.obs_names, names)
     where = f"view {name!r}, {place!r}"
     if hasattr(found, "backend"):  # a sparse matrix on disk
         found = found.to_memory()

@@ -104,10 +104,7 @@ class TextValues:
 
 
 def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> NDArray[np.float64]:
-    """Rows in which the columns `found`, of codes, are replaced by the columns of their values.
-
-    A row without any number or text stays empty.
-    """
+    """Rows in which the columns `found`, of codes, are replaced by those of their values; empty rows stay empty."""
     parts = [found[c].numbers(table[:, c]) if c in found else table[:, c : c + 1] for c in range(table.shape[1])]
     wide = np.concatenate(parts, axis=1)
     wide[np.isnan(table).all(axis=1)] = np.nan
@@ -131,10 +128,7 @@ def check_apart(columns: Sequence[Hashable], texts: Sequence[Hashable]) -> None:
 def with_words(
     array: Any, present: NDArray[np.bool_], columns: Sequence[Hashable], known: Sequence[Hashable]
 ) -> tuple[Any, Sequence[Hashable]]:
-    """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values.
-
-    `present`, of shape (samples,), are those that have the view.
-    """
+    """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values."""
     other = set(columns) - set(known)
     values = {name: places for name, places in categories_in(known).items() if name in other}
     for name, places in values.items():
@@ -185,20 +179,15 @@ def encoded_rows(
     has_text = any(isinstance(cell, str) for row in there for cell in row)
     if not has_text or any(len(row) != len(columns) for row in there):
         return rows, columns  # what is ragged is refused elsewhere
-    names: list[Hashable] = []
-    texts: list[Hashable] = []
-    parts: list[list[list[Any]]] = []
-    for name, cells in zip(columns, zip(*there, strict=True), strict=True):
-        found = [_stripped(cell) for cell in cells]
-        if _is_text(found, any(isinstance(cell, str) for cell in cells)):
-            values, codes = _coded(name, found)
-            texts.append(name)
-            names += values.columns(name)
-            parts.append(values.numbers(codes).tolist())
-        else:
-            names.append(name)
-            parts.append([[cell] for cell in cells])
-    check_apart(columns, texts)
+    given = list(zip(*there, strict=True))
+    found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
+    for c, cells in enumerate(given):
+        stripped = [_stripped(cell) for cell in cells]
+        if _is_text(stripped, any(isinstance(cell, str) for cell in cells)):
+            found[c] = _coded(columns[c], stripped)
+    names = names_with_values(columns, {c: values for c, (values, _) in found.items()})
+    blocks = ([[x] for x in cells] for cells in given)
+    parts = [found[c][0].numbers(found[c][1]).tolist() if c in found else own for c, own in enumerate(blocks)]
     wide = iter([[x for part in own for x in part] for own in zip(*parts, strict=True)])
     encoded: list[Sequence[Any] | None] = [None if row is None else next(wide) for row in rows]
     for place, row in enumerate(rows):
@@ -237,13 +226,10 @@ def too_many(column: str) -> str:
 
 
 class Matching(NamedTuple):
-    """Where the columns of a model stand in new samples.
+    """Where the columns of a model stand in new samples, -1 where one is absent; None where all stand in order.
 
-    Attributes
-    ----------
-    places : int64 array of shape (columns of the model,), -1 where a column is absent; None where all stand in order
-    ignored : columns that the model does not know
-    zero, others : absent columns of categories that new samples have values of, and of categories that they lack
+    `ignored` are columns that the model does not know; `zero` and `others` are absent columns of categories that new
+    samples have values of, and of categories that they lack.
     """
 
     places: NDArray[np.int64] | None = None
@@ -329,7 +315,9 @@ def _warn_of_categories(
 def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
-    texts = {str(name): name for name in fitted if name not in own and isinstance(name, (str, Real))}
+    texts: dict[str, Hashable] = {
+        str(name): name for name in fitted if name not in own and isinstance(name, (str, Real))
+    }
     alike = {name: texts.get(str(name), name) for name in own - known if isinstance(name, (str, Real))}
     return [alike.get(name, name) for name in given]
 

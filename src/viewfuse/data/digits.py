@@ -125,13 +125,7 @@ class Lossy(NamedTuple):
 
 
 def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
-    """Look at a few rows of a view.
-
-    Parameters
-    ----------
-    given : dense or sparse array of shape (samples, columns), as it was given
-    alike : of shape (columns,): which columns are known to lose all of their differences
-    """
+    """Look at a few rows of a view; `alike`, of shape (columns,), are known to lose all of their differences."""
     rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
         return none

@@ -47,10 +47,7 @@ class NearestRows:
     """Training rows that lend their values, by exact nan-Euclidean distances on the columns that both rows have.
 
     scikit-learn's KNNImputer gives the same, but looks for donors column by column, which takes many times as long.
-
-    Attributes
-    ----------
-    values : float32 array of shape (rows, columns), NaN where a cell is empty
+    `values`, of shape (rows, columns), are NaN where a cell is empty.
     """
 
     values: NDArray[np.float32]
@@ -279,14 +276,7 @@ def column_medians(array: Any, present: NDArray[np.bool_]) -> NDArray[np.float32
 
 @dataclass(frozen=True, eq=False)
 class EmptyCells:
-    """The empty cells of one view.
-
-    Attributes
-    ----------
-    n_rows : rows that have the view
-    counts : int64 array of shape (columns,)
-    by_median : how many were filled with medians, as no row could help
-    """
+    """The empty cells of one view, counted by column, and how many were filled with medians, as no row could help."""
 
     view: str
     n_rows: int
@@ -306,8 +296,8 @@ class EmptyCells:
 
     def __add__(self, other: EmptyCells) -> EmptyCells:
         """Of other rows of the same view as well."""
-        n_rows, by_median = self.n_rows + other.n_rows, self.by_median + other.by_median
-        return EmptyCells(self.view, n_rows, self.columns, self.counts + other.counts, by_median)
+        n_rows, counts = self.n_rows + other.n_rows, self.counts + other.counts
+        return replace(self, n_rows=n_rows, counts=counts, by_median=self.by_median + other.by_median)
 
     def by_column(self) -> dict[str, int]:
         """Per column that has any, how many; the worst first."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
 Unit = Literal["columns", "view", "rows"]
+_COLUMNS: Unit = "columns"
 _WIDEST_OF_ROWS = 0.5
 """Range of the widest component of rows of one length: ten times the noise of the augmentation.
 
@@ -116,7 +117,7 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
         are weighed (`column_weights`).
     """
     check_choice("scaling", kind, KINDS)
-    units, blocks = tuple(units) or ("columns",) * len(views.arrays), _blocks(views)
+    units, blocks = tuple(units) or (_COLUMNS,) * len(views.arrays), _blocks(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
     asked = tuple(one and (kind != "mixed" or not own) for one, own in zip(asked, blocks, strict=True))
     whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
@@ -240,7 +241,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
 
     ties = lru_cache(maxsize=16)(_tie_keys)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
-    shared = [(pair, _shared_rows(views.mask[:, pair].all(axis=1))) for pair in _pairs(len(views.names))]
+    shared = [(pair, _shared_rows(np.asarray(views.mask[:, pair].all(axis=1)))) for pair in _pairs(len(views.names))]
     compared = [(pair, rows) for pair, rows in shared if len(rows) >= _FEWEST_ROWS]
 
     def nearest(one: tuple[tuple[int, int], NDArray[np.int64]]) -> list[list[NDArray[np.int64]]]:

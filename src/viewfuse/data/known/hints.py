@@ -22,12 +22,9 @@ _NO_CLASS = ("", "-1", "-1.0", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
 
 @dataclass(frozen=True)
 class Hints:
-    """The classes of some samples.
+    """The classes of some samples: their names, in order of the numbers of their clusters, and per sample the number.
 
-    Attributes
-    ----------
-    classes : their names, in order; the clusters of the same numbers are theirs
-    codes : int64 array of shape (samples,): the number of the class, or UNKNOWN
+    `codes`, of shape (samples,), are UNKNOWN where nothing is known.
     """
 
     classes: tuple[str, ...]
@@ -35,13 +32,7 @@ class Hints:
 
     @classmethod
     def of(cls, y: Any, ids: NDArray[Any]) -> Hints | None:
-        """Read labels of any type, -1, None, NaN or empty where unknown; None where there is none at all.
-
-        Parameters
-        ----------
-        y : sequence of one label per sample, or by id: a mapping, or a pandas Series with an index of ids
-        ids : of the samples
-        """
+        """Read labels of any type, see `labels_of`; -1, None, NaN or empty where unknown. None without any."""
         if y is None:
             return None
         names = labels_of(y, ids, "y")
@@ -84,10 +75,7 @@ def digest(*parts: bytes) -> str:
 
 
 def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
-    """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series.
-
-    `what` they are called in messages.
-    """
+    """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series."""
     if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
         given = given.iloc[:, 0]  # with its index of ids
     if not isinstance(given, Mapping) and not has_ids(given, ids):

@@ -169,9 +169,7 @@ UNGUIDED = Guidance()
 def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     """Weights of mean 1, of shape (samples,); None where none are given, or all are the same.
 
-    Parameters
-    ----------
-    given : one number per sample, not negative; by id where it is a mapping, or a pandas Series beside samples with ids
+    They are in order, or by id in a mapping, or in a pandas Series beside samples with ids.
     """
     if given is None:
         return None
@@ -196,9 +194,7 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
 def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
     """Weights of mean 1 in the order of the views; None where none are given, or all are the same.
 
-    Parameters
-    ----------
-    given : mapping from names of views to numbers above 0; views that it does not name have the weight 1
+    Views that the mapping does not name have the weight 1.
     """
     if given is None:
         return None

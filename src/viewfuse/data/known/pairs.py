@@ -29,14 +29,7 @@ class PairTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of samples.
-
-    Attributes
-    ----------
-    rows : int64 array of shape (pairs, 2): the numbers of both samples
-    together : boolean array of shape (pairs,): whether they belong together; else they must not be
-    places : where each was given
-    """
+    """Pairs of samples: `rows`, of shape (pairs, 2), whether they belong `together` or apart, and where they stood."""
 
     rows: NDArray[np.int64]
     together: NDArray[np.bool_]
@@ -46,9 +39,7 @@ class Pairs:
     def of(cls, must_link: Any, cannot_link: Any, ids: NDArray[Any]) -> Pairs | None:
         """Read pairs of ids or row numbers; None where there are none. A sample that is linked to itself is no pair.
 
-        Parameters
-        ----------
-        must_link, cannot_link : array-like of shape (pairs, 2), a `PairTable`, or None
+        They are array-likes of shape (pairs, 2), or a `PairTable`.
         """
         musts, must_places = _read(must_link, ids, MUST)
         cannots, cannot_places = _read(cannot_link, ids, CANNOT)
