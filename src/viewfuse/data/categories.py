@@ -315,10 +315,8 @@ def _warn_of_categories(
 def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
-    texts: dict[str, Hashable] = {
-        str(name): name for name in fitted if name not in own and isinstance(name, (str, Real))
-    }
-    alike = {name: texts.get(str(name), name) for name in own - known if isinstance(name, (str, Real))}
+    texts: dict[str, Any] = {str(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
+    alike: dict[Any, Any] = {one: texts.get(str(one), one) for one in own - known if isinstance(one, (str, Real))}
     return [alike.get(name, name) for name in given]
 
 

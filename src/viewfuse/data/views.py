@@ -249,10 +249,8 @@ def without_rare(views: Views) -> Views:
             counts |= own
             if sum(count for count in own.values() if count >= FEWEST) < sum(own.values()) / 2:
                 name, category = views.names[v], category_of(columns[places[0]])
-                what = (
-                    f"view {name!r}, column {category!r} has {len(own)} different texts, most of them once or twice, "
-                )
-                raise DataError(f"{what}so it is no category; ", *DROP)
+                what = f"view {name!r}, column {category!r} has {len(own)} different texts, most of them once or twice"
+                raise DataError(f"{what}, so it is no category; ", *DROP)
         if any(count < FEWEST for count in counts.values()):
             kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
     return with_columns(views, kept) if kept else views

@@ -78,7 +78,7 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
     """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series."""
     if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
         given = given.iloc[:, 0]  # with its index of ids
-    if not isinstance(given, Mapping) and not has_ids(given, ids):
+    if (listed := by_id(given, ids, what)) is None:
         found = [one[0] if np.shape(one) == (1,) else one for one in np.atleast_1d(as_objects(given)).tolist()]
         cure = "give one label per sample, -1 where it is not known"
         if any(np.ndim(one) for one in found):
@@ -86,7 +86,6 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
         if len(found) != len(ids):
             raise DataError(f"{what} has {len(found):,} labels for {len(ids):,} samples; {cure}")
         return [_written(one) for one in found]
-    listed = listed_by_id(given, what)
     samples = [id_key(one) for one in ids.tolist()]
     named = [name for name, label in listed.items() if _written(label)]
     known = set(samples)
@@ -115,19 +114,17 @@ def _written(label: Any) -> str:
     return "" if text in _NO_CLASS else text
 
 
-def has_ids(y: Any, ids: NDArray[Any]) -> bool:
-    """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
-    return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
-
-
 def as_objects(given: Any) -> NDArray[np.object_]:
     """Values as they were given, in an array; NaN for what a masked array hides."""
     shown = np.ma.filled(given.astype(object), np.nan) if isinstance(given, np.ma.MaskedArray) else given
     return np.asarray(shown, dtype=object)
 
 
-def listed_by_id(given: Any, what: str) -> dict[str, Any]:
-    """The values of a mapping or a pandas Series by `id_key`; an id that is there twice is refused."""
+def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
+    """By `id_key` the values of a mapping, or of a pandas Series beside samples with ids; None of what is in order."""
+    is_series = has_row_labels(given) and np.ndim(given) == 1 and not only_counted(ids)
+    if not isinstance(given, Mapping) and not is_series:
+        return None
     listed: dict[str, Any] = {}
     for name, value in given.items():
         if id_key(name) in listed:

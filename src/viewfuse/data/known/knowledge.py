@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import is_number, objects_as_numbers
-from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, digest, has_ids, id_key, listed_by_id
+from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, by_id, digest, id_key
 from viewfuse.data.known.pairs import CANNOT, MUST, Pairs
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
@@ -173,9 +173,9 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     """
     if given is None:
         return None
-    cells = as_objects(given)
-    if isinstance(given, Mapping) or has_ids(given, ids):
-        listed = listed_by_id(given, "sample_weight")
+    if (listed := by_id(given, ids, "sample_weight")) is None:
+        cells = as_objects(given)
+    else:
         cells = np.array([listed.get(id_key(one)) for one in ids.tolist()], dtype=object)
     if cells.shape != (len(ids),):
         raise DataError(f"sample_weight is of shape {cells.shape} for {len(ids):,} samples; give one number each")
