@@ -328,6 +328,7 @@ def test_columns_of_noise_are_not_confirmed(seed):
     }
 
 
+@pytest.mark.slow
 def test_the_brand_alone_tells_two_groups_apart():
     """Three groups: the embeddings tell the first from the others, which differ in nothing but the brand."""
     rng = np.random.default_rng(3)

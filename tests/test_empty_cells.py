@@ -15,10 +15,9 @@ from sklearn.impute import KNNImputer
 from conftest import make_blobs
 from viewfuse import URRL, Config, baselines, metrics, read_views
 from viewfuse.cli import main
-from viewfuse.data import filling, knn_imputer
+from viewfuse.data import filling
 from viewfuse.data.checks import suspicious_columns
-from viewfuse.data.filling import count_empty, fit_filler
-from viewfuse.data.knn_imputer import NearestRows
+from viewfuse.data.filling import NearestRows, count_empty, fit_filler
 from viewfuse.data.views import Views
 from viewfuse.datasets import load_handwritten
 from viewfuse.errors import DataError, EmptyCellsWarning, SettingError
@@ -67,9 +66,9 @@ def test_donors_are_found_however_deep_they_stand(monkeypatch):
     table[:29, 4:] = NAN
     whole = filled(table)
     assert not np.isnan(whole).any()
-    monkeypatch.setattr(knn_imputer, "_CANDIDATES", 60)
+    monkeypatch.setattr(filling, "_CANDIDATES", 60)
     assert np.array_equal(filled(table), whole)
-    monkeypatch.setattr(knn_imputer, "_CELLS_AT_A_TIME", 1)  # a row, and a cell, at a time
+    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", 1)  # a row, and a cell, at a time
     assert np.array_equal(filled(table), whole)
 
 

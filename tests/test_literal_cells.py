@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from viewfuse.data import filling, knn_imputer
+from viewfuse.data import filling
 from viewfuse.data.filling import (
     EmptyCells,
     Filled,
     Filler,
+    NearestRows,
     check_training_cells,
     column_medians,
     count_empty,
     fit_filler,
     in_words,
 )
-from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.utils import memory
@@ -70,8 +70,8 @@ def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch,
     donors, rows = with_holes(table_of_units(41)), with_holes(table_of_units(23, seed=5), seed=6)
     rows[3] = donors[2]
     expected = literal_fill(donors, rows)
-    monkeypatch.setattr(knn_imputer, "_CANDIDATES", candidates)
-    monkeypatch.setattr(knn_imputer, "_CELLS_AT_A_TIME", cells)
+    monkeypatch.setattr(filling, "_CANDIDATES", candidates)
+    monkeypatch.setattr(filling, "_CELLS_AT_A_TIME", cells)
     np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
 
 
@@ -85,7 +85,7 @@ def rows_with_ties(n=60):
 
 @pytest.mark.parametrize("candidates", [32, 2])
 def test_who_lends_among_rows_that_are_equally_far_does_not_depend_on_the_order_of_rows(monkeypatch, candidates):
-    monkeypatch.setattr(knn_imputer, "_CANDIDATES", candidates)
+    monkeypatch.setattr(filling, "_CANDIDATES", candidates)
     donors, order = rows_with_ties(), np.random.default_rng(4).permutation(60)
     rows = np.array([[0, 40, 0, NAN, NAN], [40, 40, 0, NAN, NAN], [0, NAN, 40, NAN, NAN]], dtype=np.float32)
     filled = NearestRows(donors).fill(rows)

@@ -342,9 +342,9 @@ def test_parts_of_sparse_tables(monkeypatch):
     monkeypatch.setattr(sparse_tables, "_CELLS_AT_A_TIME", 6)
     parts = [part.tolist() for part in sparse_tables.dense_parts(matrix, present)]
     assert parts == [dense[[0, 1]].tolist(), dense[[3, 4]].tolist()]
-    low, high = sparse_tables.bounds(matrix, present)
+    low, high = column_bounds(matrix, present)
     assert (low.tolist(), high.tolist()) == ([0, 0, 0], [3, 3, 7])
-    assert sparse_tables.bounds(matrix, np.array([False, False, True, True, False]))[0].tolist() == [-1, 0, 0]
+    assert column_bounds(matrix, np.array([False, False, True, True, False]))[0].tolist() == [-1, 0, 0]
     assert sparse_tables.n_zero_rows(matrix, present) == 1
     assert sparse_tables.n_zero_rows(matrix, ~present) == 0
     assert sparse_tables.rows_of_cells(matrix, matrix.data > 2).tolist() == [0, 0, 1, 2, 1]

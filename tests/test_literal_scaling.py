@@ -240,7 +240,7 @@ def test_many_zero_samples_of_a_sparse_view_are_more_than_a_tenth_of_twenty(zero
         mask=np.stack([np.arange(n + 4) >= 4, np.ones(n + 4, bool)], axis=1),
     )
     words = f"a: {zero} of its {n} samples are zero in all columns"
-    assert [line[: len(words)] for line in checks.zero_samples(views)] == [words] * told
+    assert [line[: len(words)] for line in data_warnings(views) if "are zero in all" in line] == [words] * told
 
 
 def test_a_lone_view_is_not_isolated_and_one_sample_is_enough_for_a_second():

@@ -55,10 +55,11 @@ def test_plain_text_of_numbers_is_read(tmp_path, text, value):
 def test_the_rule_is_the_literal_one():
     rng = np.random.default_rng(0)
     signs = list("0123456789" * 2 + "+-..eE_ \u0661\uff11\u00a0")
-    texts = ["".join(rng.choice(signs, size=rng.integers(1, 7))) for _ in range(20_000)]
+    drawn = zip(rng.choice(signs, size=(5_000, 6)), rng.integers(1, 7, size=5_000), strict=True)
+    texts = ["".join(own[:length]) for own, length in drawn]
     found = [text for text in texts if is_number(text)]
     assert found == [text for text in texts if PLAIN.fullmatch(text) and not is_lost(text)]
-    assert len(found) > 1000
+    assert len(found) > 500
 
 
 def is_lost(text):

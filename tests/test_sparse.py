@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from anndata import AnnData
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import io, sparse
 
@@ -74,6 +74,7 @@ def both_kinds(draw):
     return dense, Views({"a": sparse.coo_array(table).asformat(kind), "b": other}, mask=mask)
 
 
+@settings(max_examples=8)
 @given(both_kinds())
 def test_a_sparse_view_says_what_the_dense_one_says(pair):
     dense, thin = pair
@@ -343,7 +344,9 @@ def write_mat(path, matrix):
 
 @pytest.mark.filterwarnings("ignore")  # of mudata's own
 @pytest.mark.parametrize(
-    ("ending", "write"), [("h5mu", write_h5mu), ("mat", write_mat), ("npz", sparse.save_npz)], ids=lambda x: str(x)[:4]
+    ("ending", "write"),
+    [pytest.param("h5mu", write_h5mu, marks=pytest.mark.slow), ("mat", write_mat), ("npz", sparse.save_npz)],
+    ids=["h5mu", "mat", "npz"],
 )
 def test_wide_files_are_never_made_dense(tmp_path, wide, monkeypatch, ending, write):
     path = tmp_path / f"wide.{ending}"

@@ -39,19 +39,14 @@ def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def _paired(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    true, pred = _labels("y_true", y_true), _labels("y_pred", y_pred)
+    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    for name, given, found in (("y_true", y_true, true), ("y_pred", y_pred, pred)):
+        if found.ndim != 1:
+            raise DataError(f"{name} has {found.ndim} dimensions; give one label per sample")
+        missing = [row for row, label in enumerate(as_objects(given).tolist()) if is_missing(label)]
+        if missing:
+            raise DataError(f"{name}, row {missing[0]}: the label is missing; leave such samples out of both lists")
     if true.shape != pred.shape or not len(true):
-        raise DataError(
-            f"labels of shapes {true.shape} and {pred.shape} cannot be compared; give two lists of one length"
-        )
+        shapes = f"labels of shapes {true.shape} and {pred.shape}"
+        raise DataError(f"{shapes} cannot be compared; give two lists of one length")
     return true, pred
-
-
-def _labels(name: str, labels: ArrayLike) -> NDArray[np.generic]:
-    found = np.asarray(labels)
-    if found.ndim != 1:
-        raise DataError(f"{name} has {found.ndim} dimensions; give one label per sample")
-    missing = [row for row, label in enumerate(as_objects(labels).tolist()) if is_missing(label)]
-    if missing:
-        raise DataError(f"{name}, row {missing[0]}: the label is missing; leave such samples out of both lists")
-    return found

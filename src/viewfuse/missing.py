@@ -17,6 +17,9 @@ from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
 
+Mask = NDArray[np.bool_]
+Seed = int | np.random.Generator | None
+
 
 @dataclass(frozen=True)
 class Gaps:
@@ -55,12 +58,8 @@ def describe(mask: ArrayLike) -> Gaps:
 
 
 def paper_mask(
-    n_samples: int,
-    n_views: int,
-    missing_rate: float,
-    missing_number: int,
-    random_state: int | np.random.Generator | None = None,
-) -> NDArray[np.bool_]:
+    n_samples: int, n_views: int, missing_rate: float, missing_number: int, random_state: Seed = None
+) -> Mask:
     """The paper's protocol: a share of the samples lacks a fixed number of views.
 
     Parameters
@@ -80,16 +79,12 @@ def paper_mask(
     return hide_more(np.ones((n_samples, n_views), dtype=bool), missing_rate, missing_number, random_state)
 
 
-def one_view_mask(
-    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def one_view_mask(n_samples: int, n_views: int, missing_rate: float, random_state: Seed = None) -> Mask:
     """A share of the samples keeps one view each, chosen at random; of two views this is the paper's protocol."""
     return paper_mask(n_samples, n_views, missing_rate, n_views - 1, random_state)
 
 
-def cells_mask(
-    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def cells_mask(n_samples: int, n_views: int, missing_rate: float, random_state: Seed = None) -> Mask:
     """A share of all cells, the missing rate over the number of views, is missing; every sample keeps a view.
 
     Of six views, a missing rate of 0.5 hides a twelfth of the cells.
@@ -104,9 +99,7 @@ def cells_mask(
     return left
 
 
-def nested_mask(
-    n_samples: int, n_views: int, missing_rate: float, random_state: int | np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def nested_mask(n_samples: int, n_views: int, missing_rate: float, random_state: Seed = None) -> Mask:
     """A share of the samples is hidden from, and of these again only a share of the cells, as `cells_mask` does it."""
     _check_shape(n_samples, n_views, missing_rate)
     rng, left = np.random.default_rng(random_state), np.ones((n_samples, n_views), dtype=bool)
@@ -115,9 +108,7 @@ def nested_mask(
     return left
 
 
-def real_mask(
-    n_samples: int, observed: ArrayLike, random_state: int | np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def real_mask(n_samples: int, observed: ArrayLike, random_state: Seed = None) -> Mask:
     """Gaps as in a mask that was observed: each sample gets one of its rows, drawn with replacement.
 
     Parameters
@@ -128,13 +119,12 @@ def real_mask(
     _check_shape(n_samples, present.shape[1], 0.0)
     if not len(present):
         raise DataError("the observed mask has no rows; give at least one")
-    if not present.any(axis=1).all():
-        row = int(present.any(axis=1).argmin())
-        raise DataError(f"row {row} of the observed mask has no view at all; leave out such samples")
+    if len(empty := np.flatnonzero(~present.any(axis=1))):
+        raise DataError(f"row {empty[0]} of the observed mask has no view at all; leave out such samples")
     return present[np.random.default_rng(random_state).integers(len(present), size=n_samples)]
 
 
-def _as_mask(mask: ArrayLike) -> NDArray[np.bool_]:
+def _as_mask(mask: ArrayLike) -> Mask:
     given = np.asarray(mask)
     if given.ndim != 2:
         raise DataError(f"the mask has shape {given.shape}; give one of shape (samples, views)")
@@ -142,19 +132,14 @@ def _as_mask(mask: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _check_shape(n_samples: int, n_views: int, missing_rate: float) -> None:
-    for name, count in {"n_samples": n_samples, "n_views": n_views}.items():
-        if not isinstance(count, Integral) or count < (name == "n_views"):
-            raise wrong(name, f"a whole number of at least {int(name == 'n_views')}", count)
+    for name, count, least in (("n_samples", n_samples, 0), ("n_views", n_views, 1)):
+        if not isinstance(count, Integral) or count < least:
+            raise wrong(name, f"a whole number of at least {least}", count)
     if not isinstance(missing_rate, Real) or not 0 <= missing_rate <= 1:
         raise wrong("missing_rate", "from 0 to 1", missing_rate)
 
 
-def hide_more(
-    mask: NDArray[np.bool_],
-    missing_rate: float,
-    missing_number: int,
-    random_state: int | np.random.Generator | None = None,
-) -> NDArray[np.bool_]:
+def hide_more(mask: Mask, missing_rate: float, missing_number: int, random_state: Seed = None) -> Mask:
     """The paper's protocol where some views are missing already: every sample keeps one of those that it has.
 
     Parameters
@@ -181,40 +166,33 @@ def apply_mask(views: Sequence[ArrayLike] | Mapping[str, ArrayLike], mask: Array
     """
     if is_table(views):
         raise DataError("one table or Views were given; pass a list or dict of views")
-    named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
-    _check_order(named, mask)
-    names = [str(name) for name in named]
-    hidden = {name: _blank(name, view, _shown(mask, view, names)[:, v]) for v, (name, view) in enumerate(named.items())}
+    given: Any = mask
+    named: dict[Any, Any] = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
+    names, hidden = [str(name) for name in named], {}
+    labelled = {name: view.index for name, view in named.items() if has_row_labels(view)}
+    for v, (name, view) in enumerate(named.items()):
+        rows, index = range(len(given) if hasattr(given, "__len__") else 0), labelled.get(name)
+        if index is not None and not has_row_labels(mask):
+            first, own = next(iter(labelled.items()))
+            if not index.equals(own):
+                raise DataError(
+                    f"views {first!r} and {name!r} have row labels that differ, but the mask has none, so the rows "
+                    "cannot be matched; give the mask the ids of the samples as index"
+                )
+        shown = checked_mask(mask, rows if index is None else index.tolist(), names, index)[:, v]
+        hidden[name] = _blank(name, view, shown)
     return hidden if isinstance(views, Mapping) else list(hidden.values())
 
 
-def _check_order(views: Mapping[Any, Any], mask: Any) -> None:
-    """Refuse views whose rows are in another order each, where the mask does not say whose rows it has."""
-    labelled = {name: view.index for name, view in views.items() if has_row_labels(view)}
-    for name, index in labelled.items():
-        first, own = next(iter(labelled.items()))
-        if not has_row_labels(mask) and not index.equals(own):
-            raise DataError(
-                f"views {first!r} and {name!r} have row labels that differ, but the mask has none, so the rows cannot "
-                "be matched; give the mask the ids of the samples as index"
-            )
-
-
-def _shown(mask: Any, view: Any, names: Sequence[str]) -> NDArray[np.bool_]:
-    """The mask with its rows in the order of a view."""
-    if has_row_labels(view):
-        return checked_mask(mask, view.index.tolist(), names, view.index)
-    return checked_mask(mask, range(len(mask) if hasattr(mask, "__len__") else 0), names)
-
-
-def _blank(name: Any, view: Any, shown: NDArray[np.bool_]) -> Any:
+def _blank(name: Any, view: Any, shown: Mask) -> Any:
+    """A view with rows of NaN where it is not shown; frames stay frames, with their labels."""
     if is_sparse(view) or is_annotated(view):
         what = "sparse, and an empty row of it is data" if is_sparse(view) else "no array"
         raise DataError(f"view {name!r} is {what}; leave it as it is, and hide rows by Views(data, mask=mask)")
     values = view if hasattr(view, "iloc") else as_array(str(name), view)
     if len(values.shape) != 2 or len(values) != len(shown):
         raise DataError(f"view {name!r} has shape {values.shape}, but the mask has {len(shown)} rows")
-    if hasattr(view, "iloc"):  # frames stay frames, with their labels
+    if hasattr(view, "iloc"):
         return exact_frame(view).where(np.broadcast_to(shown[:, None], view.shape))
     if has_long_numbers(values):  # floats would lose their last digits
         values = values.astype(object)

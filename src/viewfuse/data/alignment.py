@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from viewfuse.data.categories import encoded_frame
 from viewfuse.data.digits import exact_frame, filled
 from viewfuse.data.given import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
-from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows, reindexed
+from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn
@@ -38,29 +39,20 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
         _check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
     if all(index.equals(indexes[0]) for index in indexes):
-        _tell_unlabelled(labelled, frames)
+        tables = [name for name, view in frames.items() if hasattr(view, "iloc") or isinstance(view, AnnotatedTable)]
+        counted = [name for name in tables if name not in labelled]
+        if labelled and counted:  # an index may have been forgotten
+            _tell_counted(f"view {counted[0]!r}", f"{next(iter(labelled))!r} has", indexes[0].tolist())
         return given, indexes[0] if indexes else None
     _check_matchable(labelled, frames, allow_disjoint)
     union = list(dict.fromkeys(label for index in indexes for label in index))
-    return {name: _in_order(view, union) for name, view in given.items()}, union
-
-
-def _tell_unlabelled(labelled: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
-    """Warn of a frame that counts its rows beside one with ids: its index may have been forgotten."""
-    tables = {name for name, view in frames.items() if hasattr(view, "iloc") or isinstance(view, AnnotatedTable)}
-    counted = [name for name in frames if name in tables and name not in labelled]
-    if labelled and counted:
-        other, index = next(iter(labelled.items()))
-        _tell_counted(f"view {counted[0]!r}", f"{other!r} has", index.tolist())
-
-
-def _in_order(view: Any, labels: Sequence[Hashable]) -> Any:
-    """A frame with one row per label, NaN where it has none."""
-    if view is None:
-        return None
-    if isinstance(view, AnnotatedTable):
-        return view.in_order(labels)
-    return reindexed(view, labels) if is_sparse_frame(view) else exact_frame(view).reindex(labels)
+    joined = dict(given)
+    for name, view in frames.items():
+        if is_sparse_frame(view):
+            view = AnnotatedTable(canonical(view.sparse.to_coo()), view.index, list(view.columns))
+        is_frame = not isinstance(view, AnnotatedTable)
+        joined[name] = exact_frame(view).reindex(union) if is_frame else view.in_order(union)
+    return joined, union
 
 
 def _check_labels(where: str, index: Any) -> None:
@@ -68,10 +60,8 @@ def _check_labels(where: str, index: Any) -> None:
         raise DataError(f"{where}: a row label is missing; give every row the id of its sample")
     if index.has_duplicates:
         twice = index[index.duplicated()].tolist()[0]
-        raise DataError(
-            f"{where}: row label {twice!r} appears twice; keep one row per sample, "
-            "or reset_index(drop=True) if the labels mean nothing"
-        )
+        cure = "keep one row per sample, or reset_index(drop=True) if the labels mean nothing"
+        raise DataError(f"{where}: row label {twice!r} appears twice; {cure}")
 
 
 def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], allow_disjoint: bool) -> None:
@@ -82,9 +72,10 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], all
         )
     for name, index in labelled.items():
         others = {other: labels for other, labels in labelled.items() if other != name}
-        of_a_kind = [labels for labels in others.values() if _kind(labels) == _kind(index)]
         if any(len(index.intersection(labels)) for labels in others.values() if labels.nlevels == index.nlevels):
             continue
+        kind = index.nlevels, index.inferred_type
+        of_a_kind = any((labels.nlevels, labels.inferred_type) == kind for labels in others.values())
         pairs = {other: read_alike(index.tolist(), labels.tolist()) for other, labels in others.items()}
         if allow_disjoint and of_a_kind and not any(pairs.values()):
             continue
@@ -96,27 +87,22 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], all
         )
 
 
-def _kind(index: Any) -> tuple[int, str]:
-    """What the labels of a pandas Index are: text, whole numbers, ..., or tuples of so many."""
-    return index.nlevels, index.inferred_type
-
-
 def checked_ids(ids: Any, n: int) -> NDArray[Any]:
     """One id per sample, each once."""
-    is_list = hasattr(ids, "__len__") and not isinstance(ids, (str, set, dict)) and len(ids) == n
-    if not is_list or not _are_names(ids):
-        raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}")
     is_time = isinstance(ids, np.ndarray) and ids.dtype.kind in "mM"  # of which tolist makes bare numbers
-    listed = ids.tolist() if hasattr(ids, "tolist") and not is_time else list(ids)
+    try:
+        if isinstance(ids, (str, set, dict)) or len(ids) != n or len(getattr(ids, "shape", (n,))) != 1:
+            raise TypeError
+        listed = ids.tolist() if hasattr(ids, "tolist") and not is_time else list(ids)
+        list(map(hash, listed))
+    except TypeError:
+        raise DataError(f"ids must be a list of {n} names, one id per row; got {reprlib.repr(ids)}") from None
     seen: dict[Hashable, int] = {}
     for row, name in enumerate(listed):
         if is_missing(name):
             raise DataError(f"the id of row {row} is missing; give each sample an id of its own")
-        if name in seen:
-            raise DataError(
-                f"id {name!r} appears twice, in rows {seen[name]} and {row}; give each sample an id of its own"
-            )
-        seen[name] = row
+        if (first := seen.setdefault(name, row)) != row:
+            raise DataError(f"id {name!r} appears twice, in rows {first} and {row}; give each sample an id of its own")
     return id_array(listed)
 
 
@@ -126,17 +112,6 @@ def is_missing(name: Any) -> bool:
         return name is None or bool(name != name)
     except TypeError:
         return True
-
-
-def check_order(ids: Any, labels: Sequence[Hashable] | None) -> None:
-    """Refuse ids that are the row labels of the views in another order: each sample would be called like another."""
-    if labels is None or ids is None or len(ids) != len(labels):
-        return
-    named, found = list(ids), list(labels)
-    if named != found and set(named) == set(found):
-        raise DataError(
-            "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
-        )
 
 
 def check_written(ids: NDArray[Any]) -> None:
@@ -154,26 +129,13 @@ def id_array(names: Sequence[Hashable]) -> NDArray[Any]:
     """Names as an array that loses nothing: 1 and "1" are two ids, a tuple is one, and so is a number of 64 bits."""
     if len({type(name) for name in names}) == 1 and not isinstance(names[0], tuple):
         found = np.array(names)
-        if isinstance(names[0], float) or (found.dtype.kind != "f" and found.ndim == 1 and _is_whole(found, names)):
+        # NumPy takes zeros at the end of text for nothing
+        is_whole = found.dtype.kind not in "US" or found.tolist() == list(names)
+        if isinstance(names[0], float) or (found.dtype.kind != "f" and found.ndim == 1 and is_whole):
             return found
     kept = np.empty(len(names), dtype=object)
     kept[:] = names
     return kept
-
-
-def _is_whole(found: NDArray[Any], names: Sequence[Hashable]) -> bool:
-    """Whether an array still has what stood at the ends of text: NumPy takes zeros there for nothing."""
-    return found.dtype.kind not in "US" or found.tolist() == list(names)
-
-
-def _are_names(ids: Any) -> bool:
-    """Whether each of the ids can be one; a tuple is a label of several levels."""
-    if hasattr(ids, "shape"):
-        return len(ids.shape) == 1
-    try:
-        return all(hash(name) is not None for name in ids)
-    except TypeError:
-        return False
 
 
 def checked_mask(
@@ -181,12 +143,8 @@ def checked_mask(
 ) -> NDArray[np.bool_]:
     """A boolean mask of shape (samples, views); True where a view may be looked at.
 
-    Parameters
-    ----------
-    mask : array, whose rows are the samples in order, or a data frame, whose rows are matched by their labels
-    ids : of the samples
-    names : of the views
-    labels : pandas Index or list of the row labels that the views came with; None where they had none
+    Rows of an array are the samples in order, those of a data frame are matched by their labels. `labels` are the row
+    labels that the views came with; None where they had none.
     """
     n = len(ids)
     if hasattr(mask, "iloc") and len(mask.shape) == 2:
@@ -198,9 +156,8 @@ def checked_mask(
         raise DataError(f"the mask has columns {columns}, but the views are {list(names)}; name them alike")
     given = np.asarray(mask)
     if given.shape != (n, len(names)):
-        raise DataError(
-            f"the mask has shape {given.shape}, but {n} rows of {len(names)} views need ({n}, {len(names)})"
-        )
+        need = f"{n} rows of {len(names)} views need ({n}, {len(names)})"
+        raise DataError(f"the mask has shape {given.shape}, but {need}")
     if isinstance(mask, np.ma.MaskedArray) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
         raise DataError("the mask holds values other than True/False (1/0); give True where a view is present")
     return given.astype(bool)
@@ -209,38 +166,33 @@ def checked_mask(
 def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> Any:
     """The rows of a data frame in the order of `ids`; one that counts its rows is in order already."""
     wanted = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    counts = not has_row_labels(mask)
-    if counts and (labels is None or not all(isinstance(label, int) for label in labels)):
+    if not has_row_labels(mask) and (labels is None or not all(isinstance(label, int) for label in labels)):
         if labels is not None and len(mask) == len(wanted):
             _tell_counted("the mask", "the samples have", wanted)
         return mask
     _check_labels("the mask", mask.index)
-    place = {label: row for row, label in enumerate(mask.index.tolist())}
+    found = mask.index.tolist()
+    place = {label: row for row, label in enumerate(found)}
     absent = [name for name in wanted if name not in place]
-    if absent or len(place) > len(wanted):
-        raise DataError(_unmatched(absent, list(place), wanted))
-    return mask.iloc[[place[name] for name in wanted]]
+    if not absent and len(place) <= len(wanted):
+        return mask.iloc[[place[name] for name in wanted]]
+    if alike := read_alike(found, wanted):
+        one, own = map(written, alike[0])
+        raise DataError(f"the mask has row labels {one}, the samples have ids {own}; {CURE}")
+    if absent:
+        what = f"no row for {len(absent):,} of {len(wanted):,} samples, such as {absent[0]!r}"
+    else:
+        known = set(wanted)
+        extra = [label for label in place if label not in known]
+        what = f"rows for {len(extra):,} samples that the views lack, such as {extra[0]!r}"
+    cure = "give it the ids of the samples as index, or an array with their rows in order (mask.to_numpy())"
+    raise DataError(f"the mask has {what}; {cure}")
 
 
 def _tell_counted(what: str, others: str, ids: Sequence[Hashable]) -> None:
     found = f"{what} has row labels 0, 1, 2, ..., but {others} ids such as {ids[0]!r}"
     cure = "rows are matched by their order; give both the ids of their samples as index"
     warn(SuspiciousDataWarning(f"{found}, so {cure}"))
-
-
-def _unmatched(absent: Sequence[Hashable], labels: Sequence[Hashable], ids: Sequence[Hashable]) -> str:
-    """Why a mask does not belong to the samples, and the cure."""
-    alike = read_alike(labels, ids)
-    if alike:
-        found, own = alike[0]
-        return f"the mask has row labels {written(found)}, the samples have ids {written(own)}; {CURE}"
-    if absent:
-        what = f"the mask has no row for {len(absent):,} of {len(ids):,} samples, such as {absent[0]!r}"
-    else:
-        known = set(ids)
-        extra = [label for label in labels if label not in known]
-        what = f"the mask has rows for {len(extra):,} samples that the views lack, such as {extra[0]!r}"
-    return f"{what}; give it the ids of the samples as index, or an array with their rows in order (mask.to_numpy())"
 
 
 def read_alike(first: Iterable[Hashable], second: Iterable[Hashable]) -> list[tuple[Hashable, Hashable]]:
@@ -275,11 +227,10 @@ def in_words(pairs: Sequence[tuple[Hashable, Hashable]], first: str, second: str
 def alike_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[Hashable]) -> list[str]:
     """A line for every two views of which each has ids alone that read like ids of the other."""
     lines = []
-    for v, first in enumerate(names):
-        for w in range(v + 1, len(names)):
-            alone = ((mask[:, a] & ~mask[:, b]).nonzero()[0][:_MOST].tolist() for a, b in ((v, w), (w, v)))
-            pairs = read_alike(*([ids[row] for row in rows] for rows in alone))
-            lines += [in_words(pairs, first, names[w])] if pairs else []
+    for v, w in combinations(range(len(names)), 2):
+        alone = ((mask[:, a] & ~mask[:, b]).nonzero()[0][:_MOST].tolist() for a, b in ((v, w), (w, v)))
+        if pairs := read_alike(*([ids[row] for row in rows] for rows in alone)):
+            lines.append(in_words(pairs, names[v], names[w]))
     return lines
 
 
@@ -297,14 +248,7 @@ Use = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class AnnotatedTable:
-    """One view of an AnnData object.
-
-    Attributes
-    ----------
-    matrix : array or sparse matrix of shape (cells, columns)
-    index : pandas Index of the names of the cells
-    columns : names of the columns, or their numbers
-    """
+    """One view of an AnnData object, or a frame of sparse columns: a matrix, the pandas Index of its rows, columns."""
 
     matrix: Any
     index: Any
@@ -321,29 +265,45 @@ class AnnotatedTable:
             return self
         rows = self.index.get_indexer(names)
         place = placed_rows if is_sparse(self.matrix) else placed_dense_rows
-        return replace(self, matrix=place(self.matrix, rows), index=names)
+        return AnnotatedTable(place(self.matrix, rows), names, self.columns)
 
 
 def opened(data: Any, use: Use | None = None) -> Any:
     """What was given as views, with tables by name instead of AnnData and MuData objects; the rest is left as it is."""
-    _check_places(use)
-    if is_mudata(data):
-        return _modalities(data, use)
+    if not all(isinstance(place, str) for place in (use.values() if isinstance(use, Mapping) else [use or "X"])):
+        raise DataError(f"use={use!r}: give 'X', 'layers/NAME' or 'obsm/NAME', for all views or by view in a dict")
     if is_anndata(data):
         places = use if isinstance(use, Mapping) else {"view_0": use or "X"}
         return {str(name): _table(str(name), data, place) for name, place in places.items()}
-    views = _by_name(data)
-    objects = [name for name, view in views.items() if is_annotated(view)]
-    if use is not None:
-        _check_use(use, [str(name) for name in objects])
-    tables = {name: _table(str(name), views[name], place_of(use, str(name))) for name in objects}
-    return data if not objects else views | tables
-
-
-def _by_name(data: Any) -> dict[Hashable, Any]:
-    if isinstance(data, Mapping) and not hasattr(data, "shape"):  # one kind of sparse matrix is a dict, too
-        return dict(data)
-    return {f"view_{v}": view for v, view in enumerate(data if isinstance(data, (list, tuple)) else ())}
+    if is_mudata(data):
+        if data.axis == 1:
+            raise DataError(
+                "the modalities of this MuData share features, not cells (axis=1), so none is a view of the others' "
+                "cells; pass one of them"
+            )
+        views = objects = dict(data.mod)
+    else:
+        is_dict = isinstance(data, Mapping) and not hasattr(data, "shape")  # one kind of sparse matrix is a dict, too
+        listed = data if isinstance(data, (list, tuple)) else ()
+        views = dict(data) if is_dict else {f"view_{v}": view for v, view in enumerate(listed)}
+        objects = {name: view for name, view in views.items() if is_annotated(view)}
+    names = [str(name) for name in objects]
+    if use is not None and (not names or not (isinstance(use, str) or set(use) <= set(names))):
+        raise DataError(
+            f"use={use!r} chooses parts of AnnData and MuData objects, of which there are {names}; "
+            "name these, or leave it out"
+        )
+    tables = {name: _table(str(name), view, place_of(use, str(name))) for name, view in objects.items()}
+    if not is_mudata(data):
+        return views | tables if tables else data
+    if not tables:
+        raise DataError("this MuData has no modality; give it at least one")
+    known = next(iter(tables.values())).index
+    for table in tables.values():
+        known = known.union(table.index, sort=False)
+    joint = data.obs_names.intersection(known, sort=False)  # cells that no modality has are left out
+    joint = joint.append(known.difference(joint, sort=False))  # cells that update() does not know of
+    return {name: table.in_order(joint) for name, table in tables.items()}
 
 
 def place_of(use: Use | None, name: str) -> str:
@@ -351,84 +311,37 @@ def place_of(use: Use | None, name: str) -> str:
     return use if isinstance(use, str) else (use or {}).get(name, "X")
 
 
-def _check_places(use: Use | None) -> None:
-    places = use.values() if isinstance(use, Mapping) else [use or "X"]
-    if not all(isinstance(place, str) for place in places):
-        raise DataError(f"use={use!r}: give 'X', 'layers/NAME' or 'obsm/NAME', for all views or by view in a dict")
-
-
-def _check_use(use: Use, names: Sequence[str]) -> None:
-    unknown = [] if isinstance(use, str) else [name for name in use if name not in names]
-    if unknown or not names:
-        raise DataError(
-            f"use={use!r} chooses parts of AnnData and MuData objects, of which there are {list(names)}; "
-            "name these, or leave it out"
-        )
-
-
-def _modalities(data: Any, use: Use | None) -> dict[str, AnnotatedTable]:
-    """The modalities in the joint order of the cells; cells that no modality has are left out."""
-    if data.axis == 1:
-        raise DataError(
-            "the modalities of this MuData share features, not cells (axis=1), so none is a view of the others' cells; "
-            "pass one of them"
-        )
-    if use is not None:
-        _check_use(use, list(data.mod))
-    tables = {name: _table(name, part, place_of(use, name)) for name, part in data.mod.items()}
-    if not tables:
-        raise DataError("this MuData has no modality; give it at least one")
-    known = next(iter(tables.values())).index
-    for table in tables.values():
-        known = known.union(table.index, sort=False)
-    joint = data.obs_names.intersection(known, sort=False)
-    joint = joint.append(known.difference(joint, sort=False))  # cells that update() does not know of
-    return {name: table.in_order(joint) for name, table in tables.items()}
-
-
 def _table(name: str, data: Any, place: str) -> AnnotatedTable:
-    """One matrix of an AnnData object."""
+    """One matrix of an AnnData object; what a backed object holds is read."""
     if not is_anndata(data):
         raise DataError(f"view {name!r} is a whole {type(data).__name__}; pass it alone, its modalities are the views")
     if data.obs_names.has_duplicates:
         twice = data.obs_names[data.obs_names.duplicated()][0]
         raise DataError(f"view {name!r}: cell {twice!r} appears twice; keep one, or call obs_names_make_unique()")
-    found = _at(data, place)
+    kinds, (kind, _, key) = ("layers", "obsm"), place.partition("/")
+    found = getattr(data, kind).get(key) if kind in kinds else data.X if place == "X" else None
     if found is None:
-        raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(_places(data)) or 'nothing'}; choose one")
+        own = ["X"] * (data.X is not None) + [f"{kind}/{key}" for kind in kinds for key in getattr(data, kind)]
+        raise DataError(f"view {name!r} has no {place!r}; it has {', '.join(own) or 'nothing'}; choose one")
     if hasattr(found, "iloc"):  # a data frame in obsm
         cells, names = frame_cells(found)
         return AnnotatedTable(cells, data.obs_names, names)
-    matrix = _in_memory(f"view {name!r}, {place!r}", found)
-    columns = range(matrix.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
-    return AnnotatedTable(matrix, data.obs_names, columns)
-
-
-def _at(data: Any, place: str) -> Any:
-    kind, _, key = place.partition("/")
-    if kind in ("layers", "obsm"):
-        return getattr(data, kind).get(key)
-    return data.X if place == "X" else None
-
-
-def _places(data: Any) -> list[str]:
-    own = [f"{kind}/{key}" for kind in ("layers", "obsm") for key in getattr(data, kind)]
-    return own if data.X is None else ["X", *own]
-
-
-def _in_memory(where: str, found: Any) -> Any:
-    """An array or a sparse matrix of SciPy; what a backed object holds is read."""
+    where = f"view {name!r}, {place!r}"
+    if hasattr(found, "backend"):  # a sparse matrix on disk
+        found = found.to_memory()
     if is_sparse(found):
         check_sparse(where, found)
-        return canonical(found)
-    if isinstance(found, np.ndarray):
-        return filled(found) if isinstance(found, np.ma.MaskedArray) else np.asarray(found)
-    if hasattr(found, "backend"):  # a sparse matrix on disk
-        return _in_memory(where, found.to_memory())
-    if type(found).__module__.startswith("h5py."):
+        found = canonical(found)
+    elif isinstance(found, np.ndarray):
+        found = filled(found) if isinstance(found, np.ma.MaskedArray) else np.asarray(found)
+    elif type(found).__module__.startswith("h5py."):
         memory.require(found.dtype.itemsize * int(np.prod(found.shape)), where, "choose fewer features")
-        return found[()]
-    raise DataError(f"{where} is a {type(found).__name__}; make it a NumPy array or a sparse matrix of SciPy first")
+        found = found[()]
+    else:
+        kind = type(found).__name__
+        raise DataError(f"{where} is a {kind}; make it a NumPy array or a sparse matrix of SciPy first")
+    columns = range(found.shape[1]) if place.startswith("obsm/") else data.var_names.tolist()
+    return AnnotatedTable(found, data.obs_names, columns)
 
 
 def frame_cells(frame: Any) -> tuple[NDArray[Any], list[str]]:

@@ -3,19 +3,25 @@
 These names are all that a model needs to know: a value that it has no column for, and an empty cell, are none of its
 values. So are values that hardly any sample of a fit has. A category counts as much as one number, however many values
 it has (`viewfuse.data.scaling`).
+
+Columns of new samples are matched with those of a model by name, where both have names; a value that is not there is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import is_number
+from viewfuse.data.digits import Offset, is_number
 from viewfuse.data.given import is_sparse
-from viewfuse.errors import DataError
+from viewfuse.data.sparse_tables import with_columns
+from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.utils.console import some, warn
 from viewfuse.utils.settings import Setting
 
 MOST_VALUES = 256
@@ -27,6 +33,12 @@ WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 NOTHING = ("", "na", "nan", "null", "none", "n/a")
 """What an empty cell may be written as, in small letters."""
 _SIGN = " = "
+MOST_ABSENT = 0.2
+"""Share of a model's columns that may be absent in new samples; their cells are empty."""
+_LISTED = 20
+DROP: tuple[str | Setting, ...] = (
+    "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
+)  # fmt: skip
 
 
 def is_nothing(cell: str) -> bool:
@@ -61,12 +73,6 @@ def blocks_of(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_
     return [places for places in categories_in(columns).values() if np.isin(array[present][:, places], (0, 1)).all()]
 
 
-def plain_in(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_]) -> set[str]:
-    """What is no category, though columns are called like its values: they hold other numbers than 0 and 1."""
-    blocks = blocks_of(columns, array, present)
-    return {name for name, places in categories_in(columns).items() if places not in blocks}
-
-
 class TextValues:
     """Gives the different texts of a column numbers, in the order in which they come."""
 
@@ -98,10 +104,7 @@ class TextValues:
 
 
 def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> NDArray[np.float64]:
-    """Rows in which the columns `found`, of codes, are replaced by the columns of their values.
-
-    A row without any number or text stays empty.
-    """
+    """Rows in which the columns `found`, of codes, are replaced by those of their values; empty rows stay empty."""
     parts = [found[c].numbers(table[:, c]) if c in found else table[:, c : c + 1] for c in range(table.shape[1])]
     wide = np.concatenate(parts, axis=1)
     wide[np.isnan(table).all(axis=1)] = np.nan
@@ -125,10 +128,7 @@ def check_apart(columns: Sequence[Hashable], texts: Sequence[Hashable]) -> None:
 def with_words(
     array: Any, present: NDArray[np.bool_], columns: Sequence[Hashable], known: Sequence[Hashable]
 ) -> tuple[Any, Sequence[Hashable]]:
-    """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values.
-
-    `present`, of shape (samples,), are those that have the view.
-    """
+    """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values."""
     other = set(columns) - set(known)
     values = {name: places for name, places in categories_in(known).items() if name in other}
     for name, places in values.items():
@@ -150,25 +150,25 @@ def with_words(
 
 def encoded_frame(view: Any) -> Any:
     """A data frame whose columns of text, or of pandas' type category, are replaced."""
-    if len(view.shape) != 2:
-        return view
-    found = dict(_text_columns(view))
+    found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
+    for c, kind in enumerate(view.dtypes if len(view.shape) == 2 else ()):
+        if getattr(kind, "kind", "O") != "O":
+            continue
+        there = view.iloc[:, c].notna().to_numpy()
+        cells = [_stripped(cell) if one else None for cell, one in zip(view.iloc[:, c].tolist(), there, strict=True)]
+        if (str(kind) == "category" and there.any()) or _is_text(cells, there.any()):
+            found[c] = _coded(view.columns[c], cells)
     if not found:
         return view
     check_apart(view.columns, [view.columns[c] for c in found])
     from pandas import DataFrame, concat
 
-    parts = []
-    for c in range(view.shape[1]):
-        part = view.iloc[:, [c]]
-        if c in found:
-            values, codes = found[c]
-            part = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
-        parts.append(part)
-    wide, empty = concat(parts, axis=1), view.isna()
-    for c, (_, codes) in found.items():
+    parts, empty = [view.iloc[:, [c]] for c in range(view.shape[1])], view.isna()
+    for c, (values, codes) in found.items():
+        parts[c] = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
         empty.isetitem(c, np.isnan(codes))
-    return wide.mask(empty.all(axis=1)) if empty.all(axis=1).any() else wide
+    wide, gone = concat(parts, axis=1), empty.all(axis=1)
+    return wide.mask(gone) if gone.any() else wide
 
 
 def encoded_rows(
@@ -176,27 +176,24 @@ def encoded_rows(
 ) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
     """Rows of cells, None for one that is missing, whose columns of text are replaced."""
     there = [row for row in rows if row is not None]
-    names: list[Hashable] = []
-    texts: list[Hashable] = []
-    parts: list[list[list[Any]]] = []
     has_text = any(isinstance(cell, str) for row in there for cell in row)
     if not has_text or any(len(row) != len(columns) for row in there):
         return rows, columns  # what is ragged is refused elsewhere
-    for name, cells in zip(columns, zip(*there, strict=True), strict=bool(there)):
-        found = [_stripped(cell) for cell in cells]
-        if _is_text(found, any(isinstance(cell, str) for cell in cells)):
-            values, codes = _coded(name, found)
-            texts.append(name)
-            names += values.columns(name)
-            parts.append(values.numbers(codes).tolist())
-        else:
-            names.append(name)
-            parts.append([[cell] for cell in cells])
-    check_apart(columns, texts)
-    wide = ([x for part in own for x in part] for own in zip(*parts, strict=True))
-    empty = [None] * len(names)
-    pairs = (None if row is None else (map(_stripped, row), next(wide)) for row in rows)
-    return [None if one is None else one[1] if any(x is not None for x in one[0]) else empty for one in pairs], names
+    given = list(zip(*there, strict=True))
+    found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
+    for c, cells in enumerate(given):
+        stripped = [_stripped(cell) for cell in cells]
+        if _is_text(stripped, any(isinstance(cell, str) for cell in cells)):
+            found[c] = _coded(columns[c], stripped)
+    names = names_with_values(columns, {c: values for c, (values, _) in found.items()})
+    blocks = ([[x] for x in cells] for cells in given)
+    parts = [found[c][0].numbers(found[c][1]).tolist() if c in found else own for c, own in enumerate(blocks)]
+    wide = iter([[x for part in own for x in part] for own in zip(*parts, strict=True)])
+    encoded: list[Sequence[Any] | None] = [None if row is None else next(wide) for row in rows]
+    for place, row in enumerate(rows):
+        if row is not None and all(_stripped(cell) is None for cell in row):
+            encoded[place] = [None] * len(names)
+    return encoded, names
 
 
 def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np.float64]]:
@@ -223,23 +220,139 @@ def _is_text(cells: Sequence[Any], has_text: bool) -> bool:
     return all(isinstance(cell, str) and not is_number(cell) for cell in known) and is_value(known[0])
 
 
-def _text_columns(view: Any) -> Iterator[tuple[int, tuple[TextValues, NDArray[np.float64]]]]:
-    """The columns of a frame that are categories, with their codes."""
-    for c, kind in enumerate(view.dtypes):
-        if getattr(kind, "kind", "O") != "O":
-            continue
-        column, asked = view.iloc[:, c], str(kind) == "category"
-        there = column.notna().to_numpy()
-        cells = [_stripped(cell) if one else None for cell, one in zip(column.tolist(), there, strict=True)]
-        if (asked and there.any()) or _is_text(cells, there.any()):
-            yield c, _coded(view.columns[c], cells)
-
-
 def too_many(column: str) -> str:
     """What is wrong with a column of names or remarks."""
     return f"{column} has more than {MOST_VALUES} different texts, too many for a category; "
 
 
-DROP: tuple[str | Setting, ...] = (
-    "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
-)  # fmt: skip
+class Matching(NamedTuple):
+    """Where the columns of a model stand in new samples, -1 where one is absent; None where all stand in order.
+
+    `ignored` are columns that the model does not know; `zero` and `others` are absent columns of categories that new
+    samples have values of, and of categories that they lack.
+    """
+
+    places: NDArray[np.int64] | None = None
+    ignored: Sequence[Hashable] = ()
+    zero: Sequence[int] = ()
+    others: Sequence[int] = ()
+
+
+def match_columns(
+    view: str, given: Sequence[Hashable], fitted: Sequence[Hashable], plain: Collection[str] = ()
+) -> Matching:
+    """Match by name, 7 like "7"; where one side has no names there must be as many columns in both, in one order.
+
+    `plain` are no categories, though columns are called like their values, such as "dose = 1": they hold other numbers.
+    """
+    if list(given) == list(fitted):
+        return Matching()
+    names, known = _spelled_alike(given, fitted), set(fitted)
+    nameless = set(names) != known and (_are_nameless(given, fitted) or _are_nameless(fitted, given))
+    if (isinstance(given, range) or nameless) and len(given) != len(fitted):
+        raise DataError(
+            f"view {view!r} has {len(given)} columns, but the model was fitted on {len(fitted)}; "
+            "give the same columns in the same order, or with their names in any order"
+        )
+    if nameless:
+        return Matching()
+    for whose, columns in (("the new samples", [name for name in names if name in known]), ("the model", fitted)):
+        if twice := [name for name, count in Counter(columns).items() if count > 1]:
+            raise DataError(
+                f"view {view!r}: two columns of {whose} are called {twice[0]!r}, so they cannot be matched by name; "
+                "give the same columns in the same order"
+            )
+    place = {name: p for p, name in enumerate(names)}
+    places = np.array([place.get(name, -1) for name in fitted], dtype=np.int64)
+    own, theirs = (
+        {name: places for name, places in categories_in(columns).items() if name not in plain}
+        for columns in (names, fitted)
+    )
+    for here, there, wrong in (
+        ("text", "numbers", {*own} & known - {*names}),
+        ("numbers", "text", {*theirs} & {*names} - known),
+    ):
+        if wrong:
+            column = f"view {view!r}, column {min(map(str, wrong))!r}"
+            raise DataError(f"{column} holds {here}, but {there} when the model was fitted; write it as then")
+    whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
+    absent = [name for name in whole if name not in place and name not in own]
+    if len(absent) > MOST_ABSENT * len(whole):
+        raise DataError(
+            f"view {view!r} lacks {len(absent):,} of the {len(whole):,} columns that the model was fitted on, more "
+            f"than {MOST_ABSENT:.0%}: {some(absent, _LISTED)}; it has {some(given)}; are the columns called alike?"
+        )
+    _warn_of_categories(view, {name: [names[c] for c in own[name]] if name in own else None for name in theirs}, known)
+    gaps = [(name in own, c) for name, columns in theirs.items() for c in columns if places[c] < 0]
+    zero, others = ([c for is_there, c in gaps if is_there is wanted] for wanted in (True, False))
+    unknown = [name for name in names if name not in known and category_of(name) not in theirs]
+    return Matching(places, unknown, zero, others)
+
+
+def _warn_of_categories(
+    view: str, values: Mapping[str, Sequence[Hashable] | None], known: Collection[Hashable]
+) -> None:
+    """Warn of categories that are not there, of which no value is known, or one in other capitals: they count as none.
+
+    `values` are those that the new samples have of each category of the model.
+    """
+    if gone := [name for name, own in values.items() if own is None]:
+        what = f"categories of the model are not there ({some(gone)}), so all samples count as none of their"
+        warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
+    alike = {str(one).casefold(): one for one in known}
+    for name, own in values.items():
+        strange = [one for one in own or () if one not in known]
+        spelled = [one for one in strange if str(one).casefold() in alike]
+        if own is not None and len(strange) == len(own):
+            what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
+            warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
+        elif spelled:
+            what = f"{spelled[0]!r} is not known to the model, so it counts as none"
+            other = alike[str(spelled[0]).casefold()]
+            warn(IgnoredColumnsWarning(f"view {view!r}: {what}, but {other!r} is; spell both alike"))
+
+
+def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
+    """The names of new samples as the model has them: files have text where a data frame may have numbers."""
+    own, known = set(given), set(fitted)
+    texts: dict[str, Any] = {str(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
+    alike: dict[Any, Any] = {one: texts.get(str(one), one) for one in own - known if isinstance(one, (str, Real))}
+    return [alike.get(name, name) for name in given]
+
+
+def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
+    """Whether columns have no names to match with those of the other side.
+
+    Those of an array have none. Those of a data frame that was made of one are 0, 1, 2, ..., which are names beside
+    other numbers.
+    """
+    counted, too = (list(one) == list(range(len(one))) for one in (columns, others))
+    return isinstance(columns, range) or (counted and (too or not any(map(is_number, others))))
+
+
+def conformed(
+    view: str, array: Any, present: NDArray[np.bool_], offset: Offset, given: Sequence[Hashable],
+    fitted: Sequence[Hashable],
+) -> tuple[Any, NDArray[np.bool_], Offset, Sequence[Hashable]]:  # fmt: skip
+    """A view with the columns of the model, who has it, its offset, and the columns that are left out.
+
+    Cells of absent columns are empty; who has values in other columns only lacks the view.
+    """
+    array, given = with_words(array, present, given, fitted)
+    blocks = blocks_of(given, array, present)
+    plain = {name for name, places in categories_in(given).items() if places not in blocks}
+    matching = match_columns(view, given, fitted, plain)
+    if matching.places is None:
+        return array, present, offset, ()
+    if not isinstance(offset, float):
+        offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
+    if is_sparse(array):
+        return with_columns(array, matching.places, present), present, offset, matching.ignored
+    found = array[:, matching.places]
+    found[:, matching.places < 0] = np.nan
+    found[:, matching.zero] = 0
+    present = present & ~np.isnan(found).all(axis=1)
+    found[:, matching.others] = 0
+    found[~present] = 0
+    found.flags.writeable = False
+    return found, present, offset, matching.ignored

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.given import are_numbered, is_sparse, only_counted, take
+from viewfuse.data.given import is_sparse, only_counted, take
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
 from viewfuse.utils.settings import Setting
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 CONSTANT = "never change"
 _FAR = 10.0
@@ -37,23 +34,28 @@ _MANY_ZERO = 0.1
 
 def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     """Per reason, which columns of a view; of many rows some are looked at, evenly spread."""
-    rows = np.flatnonzero(views.mask[:, v])
+    rows, width = np.flatnonzero(views.mask[:, v]), views.widths[v]
     values = take(views.arrays[v], rows[:: max(1, len(rows) // _MOST_ROWS)])
     if not values.shape[0]:
         return {}
-    if not is_sparse(values) and np.isnan(values).any():
-        values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
-    reasons = _sparse_reasons(values) if is_sparse(values) else _reasons(values, (values == 0).mean(axis=0))
-    found = {why: np.flatnonzero(which) for why, which in reasons.items()}
-    return {why: [str(views.columns[v][int(c)]) for c in which] for why, which in found.items() if len(which)}
+    if is_sparse(values):
+        zeros = 1.0 - np.bincount(values.indices[values.data != 0], minlength=width) / values.shape[0]
+        parts = column_blocks(values)  # which leave most zeros out
+    else:
+        if np.isnan(values).any():
+            values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
+        zeros, parts = (values == 0).mean(axis=0), iter([(np.arange(width), values)])
+    found: dict[str, NDArray[np.bool_]] = {}
+    for columns, part in parts:
+        for why, which in _reasons(part, zeros[columns]).items():
+            found.setdefault(why, np.zeros(width, dtype=bool))[columns] = which
+    named = {why: [str(views.columns[v][c]) for c in np.flatnonzero(own).tolist()] for why, own in found.items()}
+    return {why: names for why, names in named.items() if names}
 
 
 def in_words(name: str, suspicious: dict[str, list[str]]) -> list[str]:
     """What to look at in a view, a line per reason."""
-    lines = []
-    for why, columns in suspicious.items():
-        lines.append(f"{name}, columns that {why}: {some(columns, _SHOWN)}")
-    return lines
+    return [f"{name}, columns that {why}: {some(columns, _SHOWN)}" for why, columns in suspicious.items()]
 
 
 def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | None = None) -> list[str]:
@@ -63,62 +65,45 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
     `suspicious` holds the `suspicious_columns` of every view, where they are known already.
     """
     lines = []
-    columns = suspicious or [suspicious_columns(views, v) for v in range(len(views.names))]
-    for v, (name, n) in enumerate(zip(views.names, views.mask.sum(axis=0), strict=True)):
-        reasons = dict(columns[v]) if n > 1 else {}
+    for v, (name, n) in enumerate(zip(views.names, views.mask.sum(axis=0).tolist(), strict=True)):
+        reasons = dict(suspicious[v] if suspicious else suspicious_columns(views, v)) if n > 1 else {}
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-    lines += [] if are_numbered(views.columns) else values_alike(views)
-    return lines + zero_samples(views) + isolated_views(views)
+        lines += [] if isinstance(views.columns[v], range) else _values_alike(name, views.columns[v])[:1]
+        array, present = views.arrays[v], views.mask[:, v]
+        zero = n_zero_rows(array, present) if is_sparse(array) and n >= _FEW else 0
+        if zero > _MANY_ZERO * n:  # zeros are data, but may be meant as missing
+            lines.append(
+                f"{name}: {zero} of its {n} samples are zero in all columns, which is taken for data; "
+                "if they lack the view, say so with a mask"
+            )
+    return lines + isolated_views(views)
 
 
 def absent_views(views: Views) -> list[str]:
     """A line for every view that no sample has, with which nothing can be trained."""
-    there = zip(views.names, views.mask.sum(axis=0), strict=True)
-    return [
-        f"view {name!r} is missing in every row, so nothing can be learned of it; leave it out"
-        for name, count in there
-        if not count
-    ]
+    cure = "so nothing can be learned of it; leave it out"
+    absent = np.flatnonzero(~views.mask.any(axis=0))
+    return [f"view {views.names[v]!r} is missing in every row, {cure}" for v in absent]
 
 
 def check_samples(views: Views, n_clusters: int) -> None:
     """Refuse fewer samples than clusters, and views that no sample has."""
     if len(views) < n_clusters:
-        raise DataError(
-            f"{len(views)} samples are fewer than ",
-            Setting("n_clusters", n_clusters),
-            "; give more samples or ask for fewer clusters",
-        )
+        cure = "; give more samples or ask for fewer clusters"
+        raise DataError(f"{len(views)} samples are fewer than ", Setting("n_clusters", n_clusters), cure)
     for line in absent_views(views):
         raise DataError(line)
 
 
-def values_alike(views: Views) -> list[str]:
-    """A line for every view in which two values of a category differ only in capitals; they stay two values."""
-    lines = []
-    for name, columns in zip(views.names, views.columns, strict=True):
-        first: dict[str, str] = {}
-        values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
-        pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
-        alike = [f"{name}: {one!r} and {other!r} differ only in capitals" for one, other in pairs if one != other]
-        lines += [f"{line}, and count as two values; spell them alike" for line in alike[:1]]
-    return lines
-
-
-def zero_samples(views: Views) -> list[str]:
-    """A line for every sparse view in which many samples are zero: zeros are data, but may be meant as missing."""
-    lines = []
-    for v, (name, array) in enumerate(zip(views.names, views.arrays, strict=True)):
-        n = int(views.mask[:, v].sum())
-        zero = n_zero_rows(array, views.mask[:, v]) if is_sparse(array) and n >= _FEW else 0
-        if zero > _MANY_ZERO * n:
-            lines.append(
-                f"{name}: {zero} of its {n} samples are zero in all columns, which is taken for data; "
-                "if they lack the view, say so with a mask"
-            )
-    return lines
+def _values_alike(name: str, columns: Sequence[Hashable]) -> list[str]:
+    """Two values of a category that differ only in capitals stay two values."""
+    first: dict[str, str] = {}
+    values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
+    pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
+    said = "differ only in capitals, and count as two values; spell them alike"
+    return [f"{name}: {one!r} and {other!r} {said}" for one, other in pairs if one != other]
 
 
 def isolated_views(views: Views) -> list[str]:
@@ -149,17 +134,6 @@ def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str,
         | _lone_end(-ordered[::-1], far),
         "count the rows, and may be ids": counting,
     }
-
-
-def _sparse_reasons(rows: csr_array) -> dict[str, NDArray[np.bool_]]:
-    """As `_reasons`, some columns at a time."""
-    found: dict[str, NDArray[np.bool_]] = {}
-    filled = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
-    zeros = 1.0 - filled / rows.shape[0]  # blocks leave most of them out
-    for columns, values in column_blocks(rows):
-        for why, which in _reasons(values, zeros[columns]).items():
-            found.setdefault(why, np.zeros(rows.shape[1], dtype=bool))[columns] = which
-    return found
 
 
 def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> NDArray[np.bool_]:

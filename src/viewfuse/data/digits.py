@@ -61,21 +61,15 @@ def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
 def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
     """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
     if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
-        return _locked(given)
+        return locked(given)
     values = memory.room((given.shape[0], given.shape[1]))
     for rows in memory.parts(len(given)):
         part = given[rows].astype(np.float64) - offset if np.any(offset) else given[rows]
         values[rows] = np.where(present[rows, None], single(part), np.float32(0))
-    return _locked(values)
+    return locked(values)
 
 
-def exact(given: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with zeros where a row is missing; the same memory where that is possible."""
-    values = given.astype(np.float64, copy=False)
-    return _locked(values if present.all() else np.where(present[:, None], values, 0.0))
-
-
-def _locked(values: NDArray[Any]) -> NDArray[Any]:
+def locked(values: NDArray[Any]) -> NDArray[Any]:
     """The same numbers, which cannot be written to: they may be the caller's own memory."""
     shown = values.view()
     shown.flags.writeable = False
@@ -121,13 +115,8 @@ def whole_numbers(cells: Iterable[Any]) -> Iterator[int]:
 
 
 class Lossy(NamedTuple):
-    """Columns of a view that lose digits which tell their rows apart, all of shape (such columns,).
-
-    Attributes
-    ----------
-    columns : their numbers, increasing
-    near : one of the values of each, near the middle
-    kept : whether their distances from `near` keep these digits; never of sparse columns, whose zeros stay zeros
+    """Columns of a view that lose digits which tell their rows apart: their numbers, increasing, and of each
+    one of its values, near the middle; and whether distances from that keep these digits, as in dense columns only.
     """
 
     columns: NDArray[np.int64]
@@ -136,13 +125,7 @@ class Lossy(NamedTuple):
 
 
 def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
-    """Look at a few rows of a view.
-
-    Parameters
-    ----------
-    given : dense or sparse array of shape (samples, columns), as it was given
-    alike : of shape (columns,): which columns are known to lose all of their differences
-    """
+    """Look at a few rows of a view; `alike`, of shape (columns,), are known to lose all of their differences."""
     rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
         return none
@@ -180,70 +163,51 @@ def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) 
     the range of a column says little. Rows that are the same are no neighbours. Empty cells are NaN.
     """
     low = np.fmin.reduce(rows)
-    apart = _minus(rows, low)
+    if rows.dtype.kind == "f":
+        apart = rows.astype(np.float64) - low
+    else:  # whole numbers are subtracted before anything is rounded
+        wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
+        apart = (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
     counts = len(rows) - np.isnan(apart).sum(axis=0)
     ends = np.rint(np.linspace(0, 1, _PARTS + 1)[:, None] * np.maximum(counts - 1, 0)).astype(np.int64)
     cuts = np.take_along_axis(np.sort(apart, axis=0), ends, axis=0)
     sizes = np.abs(low.astype(np.float64) + cuts)
     sizes = np.maximum(sizes[1:], sizes[:-1])
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         errors, widths = np.spacing(sizes.astype(kind)).astype(np.float64) / 2, np.diff(cuts, axis=0)
+        is_rounded = ((rows.astype(kind).astype(rows.dtype) != rows) & (rows == rows)).any(axis=0)
     noise = np.where(sizes < EXACT, ROUNDING, 0.0) if rows.dtype.kind == "f" else 0.0
     differ = widths > noise * sizes
     ratios = np.where(differ, errors / np.where(differ, widths, 1.0), np.nan)
     ratios[0] = np.where(differ.any(axis=0), ratios[0], 0.0)
     local = np.nanmedian(ratios, axis=0) > _MOST_LOST
     matters = errors[_PARTS // 2] > _MATTERS * (cuts[-2] - cuts[1])
-    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & _is_rounded(rows, kind))
-
-
-def _minus(rows: NDArray[Any], low: NDArray[Any]) -> NDArray[np.float64]:
-    """How far cells are above the lowest of their columns; of whole numbers before anything is rounded."""
-    if rows.dtype.kind == "f":
-        return rows.astype(np.float64) - low
-    wide = rows.astype(np.uint64 if rows.dtype.kind == "u" else np.int64)
-    return (wide.view(np.uint64) - low.astype(wide.dtype).view(np.uint64)).astype(np.float64)
-
-
-def _is_rounded(rows: NDArray[Any], kind: type[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Which columns have a cell that floats of that kind do not hold exactly."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        back = rows.astype(kind).astype(rows.dtype)
-    return np.asarray(((back != rows) & (rows == rows)).any(axis=0))
+    return np.asarray((counts >= ROWS_THAT_VARY) & local & matters & is_rounded)
 
 
 def is_number(cell: Any) -> bool:
     """Whether a cell is a number, or text of one: plain decimal or scientific notation in ASCII digits."""
-    if isinstance(cell, bytes):
-        cell = cell.decode("latin-1")
-    if isinstance(cell, str):
-        text = cell.strip()
-        if not text.isascii() or "_" in text:
-            return False
-    elif not _has_value(cell):
+    is_text = isinstance(cell, (str, bytes))
+    text = cell.decode("latin-1") if isinstance(cell, bytes) else cell
+    kind = getattr(getattr(cell, "dtype", None), "kind", "f")  # those of NumPy may be dates, too
+    if is_text and (not text.strip().isascii() or "_" in text):
+        return False
+    if not is_text and (kind not in "biuf" or not any(hasattr(type(cell), to) for to in ("__float__", "__index__"))):
         return False
     try:
-        value = float(cell)
+        value = float(text)
     except (TypeError, ValueError, ArithmeticError):
         return False
-    return value != 0 or (not is_too_small(cell) if isinstance(cell, (str, bytes)) else bool(cell == 0))
+    return value != 0 or (not is_too_small(text) if is_text else bool(cell == 0))
 
 
 def is_too_small(cell: Any) -> bool:
     """Whether a cell is text of a number that 64 bits can only hold as zero, such as 1e-400."""
     text = cell.decode("latin-1") if isinstance(cell, bytes) else cell
-    if not isinstance(text, str) or not _LOST.match(text):
-        return False
     try:
-        return float(text) == 0
+        return isinstance(text, str) and bool(_LOST.match(text)) and float(text) == 0
     except ValueError:
         return False
-
-
-def _has_value(cell: Any) -> bool:
-    """Whether an object that is no text is a real number; those of NumPy may be dates, too."""
-    kind = getattr(getattr(cell, "dtype", None), "kind", "f")
-    return kind in "biuf" and any(hasattr(type(cell), name) for name in ("__float__", "__index__"))
 
 
 def text_as_numbers(rows: Sequence[Sequence[str]]) -> NDArray[np.float64] | None:
@@ -261,24 +225,18 @@ def objects_as_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
     found = np.empty(cells.shape, dtype=np.float64)
     step = max(1, _CELLS_AT_A_TIME // max(1, cells.shape[1]))
     for first in range(0, len(cells), step):
-        part = cells[first : first + step]
-        if not _are_numbers(part.ravel().tolist()):
+        part = cells[first : first + step].ravel().tolist()
+        kinds = set(map(type, part))
+        odd = kinds - _PLAIN - {str}
+        if str in kinds and not _is_plain(" ".join(cell for cell in part if type(cell) is str)):
+            odd.add(str)
+        if odd and not all(is_number(cell) for cell in part if type(cell) in odd):
             return None
         try:
-            found[first : first + step] = part
+            found[first : first + step] = cells[first : first + step]
         except (TypeError, ValueError, ArithmeticError):
             return None
     return found
-
-
-def _are_numbers(cells: list[Any]) -> bool:
-    """Whether what `float` may read are numbers; objects of most types, and plain text, need no look at each."""
-    kinds = set(map(type, cells))
-    odd = kinds - _PLAIN - {str}
-    if str in kinds:
-        texts = cells if kinds == {str} else [cell for cell in cells if type(cell) is str]
-        odd |= set() if _is_plain(" ".join(texts)) else {str}
-    return not odd or all(is_number(cell) for cell in cells if type(cell) in odd)
 
 
 def _is_plain(text: str) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.given import is_sparse
-from viewfuse.data.knn_imputer import NearestRows
 from viewfuse.data.sparse_tables import rows_of_cells, with_data
 from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
@@ -34,7 +35,134 @@ MOST_OF_LINE = 0.8
 """Share of a row's cells that may be empty, and in training samples of a column's."""
 _SHOWN = 3
 _CELLS_AT_A_TIME = 4_000_000
-Parts = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
+N_DONORS = 5
+_CANDIDATES = 32
+"""Nearest rows among which donors of all cells of a row are looked for first."""
+_GRAIN, _TINY = 1e-11, 1e-300
+"""Differences of squared distances below this share of the largest square are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRows:
+    """Training rows that lend their values, by exact nan-Euclidean distances on the columns that both rows have.
+
+    scikit-learn's KNNImputer gives the same, but looks for donors column by column, which takes many times as long.
+    `values`, of shape (rows, columns), are NaN where a cell is empty.
+    """
+
+    values: NDArray[np.float32]
+
+    @cached_property
+    def _observed(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.values)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        """Rows by a hash of what they hold: of rows that are equally far the first lend, wherever they stand."""
+        cells = np.where(self._observed, self.values + np.float32(0), np.float32(np.nan))  # no -0, one NaN
+        return np.argsort([int.from_bytes(blake2b(row.tobytes(), digest_size=7).digest()) for row in cells])
+
+    @cached_property
+    def _scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean of each column, and what it is multiplied by: columns of any unit count alike, constant ones nothing."""
+        counts = np.maximum(self._observed.sum(axis=0), 1)
+        mean = np.nansum(self.values, axis=0, dtype=np.float64) / counts
+        variance = np.nansum(np.square(self.values - mean), axis=0) / counts
+        constant = variance <= 1e-14 * np.square(mean)
+        return mean, np.where(constant, 0.0, 1 / np.sqrt(np.where(constant, 1.0, variance)))
+
+    @cached_property
+    def _scaled(self) -> NDArray[np.float64]:
+        return self._on_scale(self.values)
+
+    @cached_property
+    def _column_kinds(self) -> NDArray[np.int64]:
+        """Per column a number that is the same where the same rows have it."""
+        return np.unique(np.packbits(self._observed, axis=0).T, axis=0, return_inverse=True)[1].ravel()
+
+    @cached_property
+    def is_whole(self) -> NDArray[np.bool_]:
+        """Columns of whole numbers, of shape (columns,): counts and codes, which stay such."""
+        return np.asarray((np.rint(self.values) == self.values).sum(axis=0) == self._observed.sum(axis=0))
+
+    def _on_scale(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Zero where a cell is empty."""
+        mean, factor = self._scale
+        scaled: NDArray[np.float64] = (rows - mean) * factor
+        scaled[np.isnan(rows)] = 0.0
+        return scaled
+
+    def fill(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows of shape (rows, columns) with the mean of their donors in empty cells; NaN where no row can help."""
+        filled = np.array(rows)
+        step = max(1, _CELLS_AT_A_TIME // max(1, len(self.values), rows.shape[1]))
+        for start in range(0, len(rows) if len(self.values) else 0, step):
+            self._fill_part(filled[start : start + step])
+        return filled
+
+    def _fill_part(self, rows: NDArray[np.float32]) -> None:
+        """Look among the nearest rows; then, for cells with too few donors there, among all rows that have the cell."""
+        far, (places, columns) = self._distances(rows), np.nonzero(np.isnan(rows))
+        nearest = self._order[_nearest(far[:, self._order], min(_CANDIDATES, far.shape[1]))]
+        step = max(1, _CELLS_AT_A_TIME // nearest.shape[1])
+        for start in range(0, len(places), step):
+            own, c = places[start : start + step], columns[start : start + step]
+            short = self._lend(rows, far, own, c, nearest[own])
+            own, c = own[short], c[short]
+            kinds = self._column_kinds[c]  # columns that the same rows have are searched at once
+            for kind in np.unique(kinds):
+                some = kinds == kind
+                donors = self._order[self._observed[self._order, c[some][0]]]
+                if len(donors):
+                    unique, inverse = np.unique(own[some], return_inverse=True)
+                    near = donors[_nearest(far[np.ix_(unique, donors)], min(N_DONORS, len(donors)))][inverse]
+                    self._lend(rows, far, own[some], c[some], near)
+
+    def _lend(
+        self, rows: NDArray[np.float32], far: NDArray[np.float64], own: NDArray[np.int64], c: NDArray[np.int64],
+        near: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Fill cells with the mean of the first of their candidates `near`, of shape (cells, candidates).
+
+        Returns which have too few donors among them.
+        """
+        use = self._observed[near, c[:, None]] & np.isfinite(far[own[:, None], near])
+        use &= np.cumsum(use, axis=1) <= N_DONORS
+        lent = np.where(use, self.values[near, c[:, None]], np.float32(0)).sum(axis=1, dtype=np.float64)
+        counts = use.sum(axis=1)
+        mean = np.where(counts > 0, lent / np.maximum(counts, 1), np.nan)
+        rows[own, c] = np.where(self.is_whole[c], np.rint(mean), mean)
+        return np.asarray(counts < N_DONORS)
+
+    def _distances(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Mean squared difference in the columns that both have, of shape (rows, donors); infinite without any.
+
+        Differences that rounding alone may have made are rounded away: what is equally far stays so, however many
+        rows are compared at a time.
+        """
+        new, old = self._on_scale(rows), self._scaled
+        gone, unknown = np.isnan(rows), ~self._observed
+        own, others_own = (new**2).sum(axis=1)[:, None], (old**2).sum(axis=1)
+        squares = own + others_own - 2 * (new @ old.T)
+        common = rows.shape[1] - gone.sum(axis=1)[:, None] - unknown.sum(axis=1).astype(np.float64)
+        some, others = gone.any(axis=0), unknown.any(axis=0)
+        both = some & others
+        squares -= gone[:, some].astype(np.float64) @ (old[:, some] ** 2).T
+        squares -= (new[:, others] ** 2) @ unknown[:, others].astype(np.float64).T
+        common += gone[:, both].astype(np.float32) @ unknown[:, both].astype(np.float32).T
+        grain = _GRAIN * (own + others_own.max()) + _TINY
+        far = np.rint(np.maximum(squares, 0) / grain) * grain / np.maximum(common, 1)
+        return np.where(common > 0, far, np.inf)
+
+
+def _nearest(far: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Per row the numbers of the nearest columns, the nearest first, and of equals the lower number."""
+    last = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
+    nearer, equal = far < last, far == last
+    found = nearer | (equal & (np.cumsum(equal, axis=1) <= count - nearer.sum(axis=1)[:, None]))
+    places = np.nonzero(found)[1].reshape(len(far), count)
+    order = np.argsort(np.take_along_axis(far, places, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +199,7 @@ class Filler:
     def _filled(self, v: int, array: Any) -> tuple[Any, int]:
         """A view without empty cells, and how many are medians though neighbours were asked for."""
         if is_sparse(array):
-            cells = np.where(np.isnan(array.data), self.medians[v][array.indices], array.data)
-            return with_data(array, cells), 0  # which are empty where columns are not there
+            return with_data(array, np.where(np.isnan(array.data), self.medians[v][array.indices], array.data)), 0
         filled, n_left = memory.room(array.shape), 0
         filled[:] = array
         for rows, _ in empty_parts(array):
@@ -85,8 +212,7 @@ class Filler:
 
     def thinned(self, n_rows: int) -> Filler:
         """With so many donors per view at most."""
-        donors = tuple(NearestRows(_spread(one.values, n_rows)) for one in self.donors)
-        return replace(self, donors=donors)
+        return replace(self, donors=tuple(NearestRows(_spread(one.values, n_rows)) for one in self.donors))
 
 
 def fit_filler(views: Views, how: str = "neighbors") -> Filler:
@@ -96,8 +222,16 @@ def fit_filler(views: Views, how: str = "neighbors") -> Filler:
         refuse_any(views)
         return Filler(how)
     check_training_cells(views)
-    medians = tuple(column_medians(array, views.mask[:, v]) for v, array in enumerate(views.arrays))
-    return Filler(how, medians, tuple(_donors(views, v, how) for v in range(len(views.names))))
+    medians, donors = [], []
+    for v, array in enumerate(views.arrays):
+        medians.append(column_medians(array, views.mask[:, v]))
+        lent = np.zeros((0, array.shape[1]), np.float32)
+        if how == "neighbors" and not is_sparse(array):
+            rows = np.flatnonzero(views.mask[:, v])
+            most = min(_MOST_DONORS, max(1, _MOST_CELLS // max(1, array.shape[1])))
+            lent = np.array(array[_spread(rows, most)], dtype=np.float32, order="C")
+        donors.append(NearestRows(lent))
+    return Filler(how, tuple(medians), tuple(donors))
 
 
 def filled_by_median(views: Views) -> Views:
@@ -105,17 +239,8 @@ def filled_by_median(views: Views) -> Views:
     arrays = list(views.arrays)
     for cells in count_empty(views):
         v = views.names.index(cells.view)
-        medians = column_medians(arrays[v], views.mask[:, v])
-        arrays[v] = np.where(np.isnan(arrays[v]), medians, arrays[v])
+        arrays[v] = np.where(np.isnan(arrays[v]), column_medians(arrays[v], views.mask[:, v]), arrays[v])
     return views.replace(arrays=tuple(arrays))
-
-
-def _donors(views: Views, v: int, how: str) -> NearestRows:
-    array, rows = views.arrays[v], np.flatnonzero(views.mask[:, v])
-    if how != "neighbors" or is_sparse(array):
-        return NearestRows(np.zeros((0, array.shape[1]), np.float32))
-    most = min(_MOST_DONORS, max(1, _MOST_CELLS // max(1, array.shape[1])))
-    return NearestRows(np.array(array[_spread(rows, most)], dtype=np.float32, order="C"))
 
 
 def _spread(rows: NDArray[Any], most: int) -> NDArray[Any]:
@@ -130,7 +255,14 @@ def column_medians(array: Any, present: NDArray[np.bool_]) -> NDArray[np.float32
     """
     medians = np.zeros(array.shape[1], dtype=np.float32)
     rows = _spread(np.flatnonzero(present), _MOST_ROWS)
-    for columns, values in _column_parts(array, rows):
+    chosen, table = np.arange(array.shape[1] if len(rows) else 0), array
+    if is_sparse(array):  # the median of a column that is mostly zero is known
+        table = array[rows].tocsc()
+        chosen = np.flatnonzero(2 * np.diff(table.indptr) >= max(1, len(rows)))
+    step = max(1, _CELLS_AT_A_TIME // max(1, len(rows)))
+    for start in range(0, len(chosen), step):
+        columns = chosen[start : start + step]
+        values = table[:, columns].toarray() if is_sparse(array) else table[rows, columns[0] : columns[-1] + 1]
         ordered = np.sort(values, axis=0)
         counts = len(rows) - np.isnan(ordered).sum(axis=0)
         low, high = (
@@ -142,28 +274,9 @@ def column_medians(array: Any, present: NDArray[np.bool_]) -> NDArray[np.float32
     return medians
 
 
-def _column_parts(array: Any, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Numbers of columns and their values, some at a time; of a sparse view those that are not mostly zero."""
-    chosen, table = np.arange(array.shape[1] if len(rows) else 0), array
-    if is_sparse(array):
-        table = array[rows].tocsc()
-        chosen = np.flatnonzero(2 * np.diff(table.indptr) >= max(1, len(rows)))
-    step = max(1, _CELLS_AT_A_TIME // max(1, len(rows)))
-    for start in range(0, len(chosen), step):
-        columns = chosen[start : start + step]
-        yield columns, table[:, columns].toarray() if is_sparse(array) else table[rows, columns[0] : columns[-1] + 1]
-
-
 @dataclass(frozen=True, eq=False)
 class EmptyCells:
-    """The empty cells of one view.
-
-    Attributes
-    ----------
-    n_rows : rows that have the view
-    counts : int64 array of shape (columns,)
-    by_median : how many were filled with medians, as no row could help
-    """
+    """The empty cells of one view, counted by column, and how many were filled with medians, as no row could help."""
 
     view: str
     n_rows: int
@@ -183,8 +296,8 @@ class EmptyCells:
 
     def __add__(self, other: EmptyCells) -> EmptyCells:
         """Of other rows of the same view as well."""
-        n_rows, by_median = self.n_rows + other.n_rows, self.by_median + other.by_median
-        return EmptyCells(self.view, n_rows, self.columns, self.counts + other.counts, by_median)
+        n_rows, counts = self.n_rows + other.n_rows, self.counts + other.counts
+        return replace(self, n_rows=n_rows, counts=counts, by_median=self.by_median + other.by_median)
 
     def by_column(self) -> dict[str, int]:
         """Per column that has any, how many; the worst first."""
@@ -210,18 +323,21 @@ def count_empty(views: Views) -> list[EmptyCells]:
     """The views that have empty cells, with their numbers."""
     found = []
     for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
-        counts = sum(
-            (part.sum(axis=0) for _, part in empty_parts(views.arrays[v])), np.zeros(views.widths[v], np.int64)
-        )
+        counts = np.zeros(views.widths[v], np.int64)
+        for _, empty in empty_parts(views.arrays[v]):
+            counts += empty.sum(axis=0)
         if counts.any():
             found.append(EmptyCells(name, int(views.mask[:, v].sum()), columns, counts))
     return found
 
 
-def empty_parts(array: Any) -> Parts:
+def empty_parts(array: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Rows of a view that have an empty cell, with their empty cells, of shape (rows, columns), a part at a time."""
-    if is_sparse(array):
-        yield from _sparse_parts(array)
+    if is_sparse(array):  # in which only columns that are not there are empty
+        places = np.flatnonzero(rows_of_cells(array, np.isnan(array.data)))
+        step = max(1, _CELLS_AT_A_TIME // array.shape[1])
+        for start in range(0, len(places), step):
+            yield places[start : start + step], np.isnan(array[places[start : start + step]].toarray())
         return
     for rows in memory.parts(len(array)):
         empty = np.isnan(array[rows])  # rows that lack the view are zero
@@ -230,23 +346,27 @@ def empty_parts(array: Any) -> Parts:
             yield places + rows.start, empty[places]
 
 
-def _sparse_parts(array: Any) -> Parts:
-    """The same of a sparse view, in which only columns that are not there are empty."""
-    places = np.flatnonzero(rows_of_cells(array, np.isnan(array.data)))
-    step = max(1, _CELLS_AT_A_TIME // array.shape[1])
-    for start in range(0, len(places), step):
-        rows = places[start : start + step]
-        yield rows, np.isnan(array[rows].toarray())
-
-
 def check_training_cells(views: Views) -> None:
     """Refuse views of which too much is empty to be learned from, with the worst columns and rows."""
     for cells in count_empty(views):
-        v, most = views.names.index(cells.view), MOST_OF_LINE * cells.n_rows
-        if cells.share > MOST_OF_VIEW:
-            _refuse(views, v, cells, f"more than {MOST_OF_VIEW:.0%}")
-        if (cells.counts > most).any():
-            _refuse(views, v, cells, f"and a column more than {MOST_OF_LINE:.0%}")
+        v, n_rows, is_empty = views.names.index(cells.view), cells.n_rows, cells.share > MOST_OF_VIEW
+        if not is_empty and not (cells.counts > MOST_OF_LINE * n_rows).any():
+            continue
+        why = f"more than {MOST_OF_VIEW:.0%}" if is_empty else f"and a column more than {MOST_OF_LINE:.0%}"
+        by_column = list(cells.by_column().items())[:_SHOWN]
+        columns = ", ".join(f"{name!r} ({count:,} of {n_rows:,} rows)" for name, count in by_column)
+        by_row = sorted(
+            pair
+            for rows, empty in empty_parts(views.arrays[v])
+            for pair in zip((-empty.sum(axis=1)).tolist(), rows.tolist(), strict=True)
+        )[:_SHOWN]
+        ids = views.ids.tolist()
+        worst = ", ".join(f"{ids[row]!r} ({-count:,} of {views.widths[v]:,} cells)" for count, row in by_row)
+        raise DataError(
+            f"view {cells.view!r}: {cells.total:,} cells of its {n_rows:,} rows are empty ({cells.share:.0%}), "
+            f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {worst}; "
+            "leave these out, or empty whole rows to say that the samples lack the view"
+        )
     check_rows(views)
 
 
@@ -264,31 +384,13 @@ def check_rows(views: Views) -> None:
                 )
 
 
-def _refuse(views: Views, v: int, cells: EmptyCells, why: str) -> None:
-    by_column = list(cells.by_column().items())[:_SHOWN]
-    columns = ", ".join(f"{name!r} ({count:,} of {cells.n_rows:,} rows)" for name, count in by_column)
-    by_row = [(count, row) for rows, empty in empty_parts(views.arrays[v]) for count, row in _row_counts(rows, empty)]
-    worst = sorted(by_row, key=lambda pair: (-pair[0], pair[1]))[:_SHOWN]
-    ids = views.ids.tolist()
-    rows = ", ".join(f"{ids[row]!r} ({count:,} of {views.widths[v]:,} cells)" for count, row in worst)
-    raise DataError(
-        f"view {cells.view!r}: {cells.total:,} cells of its {cells.n_rows:,} rows are empty ({cells.share:.0%}), "
-        f"{why}, so too little is known to fill them; worst columns: {columns}; worst rows: {rows}; "
-        "leave these out, or empty whole rows to say that the samples lack the view"
-    )
-
-
-def _row_counts(rows: NDArray[np.int64], empty: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    return list(zip(empty.sum(axis=1).tolist(), rows.tolist(), strict=True))
-
-
 def refuse_any(views: Views) -> None:
     """Refuse the first empty cell."""
     for v, (name, columns) in enumerate(zip(views.names, views.columns, strict=True)):
         for rows, empty in empty_parts(views.arrays[v]):
-            place = f"view {name!r}, row {labelled(int(rows[0]), views.ids)}, column "
+            place = f"row {labelled(int(rows[0]), views.ids)}, column {called(columns, int(empty[0].argmax()))}"
             raise DataError(
-                f"{place}{called(columns, int(empty[0].argmax()))}: the cell is empty, and nothing fills it (",
+                f"view {name!r}, {place}: the cell is empty, and nothing fills it (",
                 Setting("fill", "error"),
                 ", or a model of an older viewfuse); fill it, fit with ",
                 Setting("fill", "neighbors"),

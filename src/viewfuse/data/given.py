@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from viewfuse.data.sparse_tables import canonical, with_data
 from viewfuse.errors import DataError
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 _CELLS_AT_A_TIME = 8_000_000
 """As float64 64 MB."""
 _ROUNDING = 1e-7
@@ -46,17 +49,12 @@ def dense_rows(array: Any, rows: Any) -> NDArray[Any]:
 
 def is_anndata(data: Any) -> bool:
     """Whether `data` is an AnnData object; without an import of anndata there is none."""
-    return _is_a(data, "anndata", "AnnData")
+    return isinstance(data, getattr(sys.modules.get("anndata"), "AnnData", ()))
 
 
 def is_mudata(data: Any) -> bool:
     """Whether `data` is a MuData object."""
-    return _is_a(data, "mudata", "MuData")
-
-
-def _is_a(data: Any, package: str, name: str) -> bool:
-    kind = getattr(sys.modules.get(package), name, None)
-    return kind is not None and isinstance(data, kind)
+    return isinstance(data, getattr(sys.modules.get("mudata"), "MuData", ()))
 
 
 def is_annotated(data: Any) -> bool:
@@ -66,9 +64,9 @@ def is_annotated(data: Any) -> bool:
 
 def holds_annotated(data: Any) -> bool:
     """Whether `data` is such an object, or a list or dict of views with one."""
-    views = data.values() if isinstance(data, Mapping) and not hasattr(data, "shape") else data
-    is_several = isinstance(views, (list, tuple)) or views is not data
-    return is_annotated(data) or (is_several and any(map(is_annotated, views)))
+    if isinstance(data, Mapping) and not hasattr(data, "shape"):
+        data = list(data.values())
+    return any(map(is_annotated, data)) if isinstance(data, (list, tuple)) else is_annotated(data)
 
 
 def is_table(data: Any) -> bool:
@@ -76,19 +74,12 @@ def is_table(data: Any) -> bool:
     if is_annotated(data):
         return False
     if hasattr(data, "shape") or hasattr(data, "__array__"):  # one kind of sparse matrix is a dict, too
-        return not (isinstance(data, np.ndarray) and _is_cell_array(data))
-    if isinstance(data, Mapping) or not isinstance(data, (list, tuple)):
+        is_objects = isinstance(data, np.ndarray) and data.dtype == object and data.size > 0
+        return not (is_objects and getattr(data.flat[0], "ndim", 0) == 2)  # as arrays of MATLAB files hold views
+    if not isinstance(data, (list, tuple)) or not data or not all(isinstance(row, (list, tuple)) for row in data):
         return False
-    return bool(data) and all(isinstance(row, (list, tuple)) and not _is_nested(row) for row in data)
-
-
-def _is_nested(row: Sequence[Any]) -> bool:
-    return any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in row[:1])
-
-
-def _is_cell_array(data: NDArray[Any]) -> bool:
-    """Whether an object array holds views, as arrays read from MATLAB files do."""
-    return data.dtype == object and data.size > 0 and all(getattr(cell, "ndim", 0) == 2 for cell in data.ravel()[:1])
+    firsts = [cell for row in data for cell in row[:1]]
+    return not any(isinstance(cell, (list, tuple)) or len(getattr(cell, "shape", ())) > 0 for cell in firsts)
 
 
 def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -101,10 +92,10 @@ def named_views(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
         raise DataError(
             f"a {type(data).__name__} is no collection of views; pass a list or dict of (samples, columns) arrays"
         )
-    views = list(data.values()) if isinstance(data, Mapping) else list(data)
-    found = [str(key) for key in data] if isinstance(data, Mapping) else [f"view_{v}" for v in range(len(views))]
-    chosen = found if names is None else [str(name) for name in names]
-    if not views:
+    keys, views = (data.keys(), data.values()) if isinstance(data, Mapping) else (range(len(data)), data)
+    chosen = [str(key) if isinstance(data, Mapping) else f"view_{key}" for key in keys]
+    chosen = chosen if names is None else [str(name) for name in names]
+    if not len(views):
         raise DataError("no views were given; pass a list or dict with at least one (samples, columns) array")
     if len(chosen) != len(views):
         raise DataError(f"{len(chosen)} names were given for {len(views)} views; give one name per view")
@@ -120,8 +111,7 @@ def has_row_labels(view: Any) -> bool:
     if not hasattr(view, "iloc"):
         return False
     index = view.index
-    is_default = type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2)
-    return not is_default
+    return not (type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2))
 
 
 def are_numbered(columns: Sequence[Sequence[Hashable]]) -> bool:
@@ -204,18 +194,13 @@ def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.
     """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
     n, width = int(present.sum()), values.shape[1]
     mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
-    squares = sum((_squares_about(part, mean) for part in parts_of(values, present)), np.zeros(width))
+    squares = np.zeros(width)
+    for part in parts_of(values, present):
+        if is_sparse(part):  # cells that are not stored are zeros
+            zeros = part.shape[0] - np.bincount(part.indices, minlength=width)
+            about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=width)
+            squares += about + zeros * np.square(mean)
+        else:
+            squares += np.square(part - mean).sum(axis=0)
     deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
     return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)
-
-
-def _squares_about(part: Values, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of squares of (rows - mean), of shape (columns,); cells that are not stored are zeros."""
-    if not is_sparse(part):
-        return np.asarray(np.square(part - mean).sum(axis=0))
-    about = np.bincount(part.indices, np.square(part.data - mean[part.indices]), minlength=len(mean))
-    return about + (part.shape[0] - np.bincount(part.indices, minlength=len(mean))) * np.square(mean)
-
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array

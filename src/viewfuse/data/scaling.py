@@ -10,7 +10,7 @@ In tables with categories they also tell what counts (`column_weights`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -35,11 +35,12 @@ _COLUMNS: Unit = "columns"
 _WIDEST_OF_ROWS = 0.5
 """Range of the widest component of rows of one length: ten times the noise of the augmentation.
 
-The smallest components, which are mostly noise themselves, drown in it. Three sets of texts gain 2 to 9 points over
-a variance of 1 (results/reduction).
+The smallest components, which are mostly noise themselves, drown in it (results/reduction).
 """
 _AS_A_WHOLE = {"minmax": "range", "standard": "view", "mixed": "view"}
 """What a scaling does to a view whose columns share one unit; "range" divides all by the widest range."""
+_APART = np.sqrt(2.0)
+"""Distance of two values of a category, before it is scaled to 1."""
 _MOST_ROWS = 500
 _FEWEST_ROWS = 20
 _NEIGHBORS, _NEIGHBORS_ELSEWHERE = 4, 10
@@ -61,9 +62,7 @@ _COLUMNS_PER_THREAD = 1000
 class Scaler:
     """Column-wise affine maps, one pair of float64 arrays of shape (columns,) per view.
 
-    Attributes
-    ----------
-    whole : per view whether all of its columns have one factor; empty where that is not known any more
+    `whole` says per view whether all of its columns have one factor; it is empty where that is not known any more.
     """
 
     kind: str
@@ -79,17 +78,13 @@ class Scaler:
         views = views.dense()
         if self.kind == "none" and all((own == 1).all() for own in self.factors):
             return views
-        arrays = tuple(self._scaled(v, a, views.mask[:, v]) for v, a in enumerate(views.arrays))
-        return views.replace(arrays=arrays, offsets=(0.0,) * len(arrays))
-
-    def _scaled(self, v: int, array: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """In float64 a part at a time: all of it would take three times the memory of the view."""
-        scaled = memory.room((array.shape[0], array.shape[1]))
-        for rows in memory.parts(len(array)):
-            with np.errstate(over="ignore"):  # the model refuses what is not finite, with its row
-                part = ((array[rows] - self.shifts[v]) / self.factors[v]).astype(np.float32)
-            scaled[rows] = np.where(present[rows, None], part, np.float32(0))
-        return scaled
+        arrays = [memory.room((len(views), width)) for width in views.widths]
+        for v, (array, scaled) in enumerate(zip(views.arrays, arrays, strict=True)):
+            for rows in memory.parts(len(views)):  # all of it would take three times the memory of the view
+                with np.errstate(over="ignore"):  # the model refuses what is not finite, with its row
+                    part = ((array[rows] - self.shifts[v]) / self.factors[v]).astype(np.float32)
+                scaled[rows] = np.where(views.mask[rows, v, None], part, np.float32(0))
+        return views.replace(arrays=tuple(arrays), offsets=(0.0,) * len(arrays))
 
     def weighed(self, weights: Sequence[float] | None) -> Scaler:
         """The scaling that multiplies squared distances in each view by its weight; None leaves all as they are."""
@@ -122,45 +117,37 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
         are weighed (`column_weights`).
     """
     check_choice("scaling", kind, KINDS)
-    units = tuple(units) or (_COLUMNS,) * len(views.arrays)
-    blocks = _blocks(views)
+    units, blocks = tuple(units) or (_COLUMNS,) * len(views.arrays), _blocks(views)
     asked = views_as_a_whole(views) if kind == "mixed" and "columns" in units else (kind == "view",) * len(units)
     asked = tuple(one and (kind != "mixed" or not own) for one, own in zip(asked, blocks, strict=True))
     whole = tuple(unit != "columns" or one for unit, one in zip(units, asked, strict=True))
-    pairs = [
-        _measure(array, views.mask[:, v], _measured(kind, units[v], whole[v]), blocks[v])
-        for v, array in enumerate(views.arrays)
-    ]
-    weights = [np.ones(1)] * len(pairs) if kind == "none" else column_weights(views)
-    factors = tuple(factor / np.sqrt(own) for (_, factor), own in zip(pairs, weights, strict=True))
-    return Scaler(kind, tuple(shift for shift, _ in pairs), factors, whole)
+    weights = [np.ones(1)] * len(units) if kind == "none" else column_weights(views)
+    shifts, factors = [], []
+    for v, array in enumerate(views.arrays):
+        used = _AS_A_WHOLE.get(kind, kind) if whole[v] else "standard" if kind == "mixed" else kind
+        if units[v] == "rows" and kind != "none":
+            used = "rows"
+        shift, factor = _measure(array, views.mask[:, v], used, blocks[v])
+        shifts.append(shift)
+        factors.append(factor / np.sqrt(weights[v]))
+    return Scaler(kind, tuple(shifts), tuple(factors), whole)
 
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    pairs, blocks = [], _blocks(views)
-    for v, array in enumerate(views.arrays):
+    shifts, factors = [], []
+    for v, (array, blocks) in enumerate(zip(views.arrays, _blocks(views), strict=True)):
         low, factor = 0.0, 1.0
         if views.mask[:, v].any():
             least, largest = column_bounds(array, views.mask[:, v])
-            plain = _plain_columns(array.shape[1], blocks[v])
+            plain = _plain_columns(array.shape[1], blocks)
             low = float(least[plain].min())
             factor = float(largest[plain].max()) - low or 1.0
-        shift = np.full(array.shape[1], low)
-        shift[[c for block in blocks[v] for c in block]] = 0.0
-        pairs.append((shift, _weighed(np.full(array.shape[1], factor), blocks[v], _two)))
-    return Scaler("minmax", tuple(low for low, _ in pairs), tuple(own for _, own in pairs), (True,) * len(pairs))
-
-
-def _measured(kind: str, unit: Unit, whole: bool) -> str:
-    """What a scaling does to one view."""
-    if kind == "none":
-        return "none"
-    if unit == "rows":
-        return "rows"
-    if whole:
-        return _AS_A_WHOLE.get(kind, kind)
-    return "standard" if kind == "mixed" else kind
+        shifts.append(np.full(array.shape[1], low))
+        factors.append(np.full(array.shape[1], factor))
+        for block in blocks:
+            shifts[v][block], factors[v][block] = 0.0, _APART
+    return Scaler("minmax", tuple(shifts), tuple(factors), (True,) * len(shifts))
 
 
 def _blocks(views: Views) -> list[list[list[int]]]:
@@ -176,37 +163,28 @@ def _plain_columns(width: int, blocks: Sequence[Sequence[int]]) -> NDArray[np.in
     return plain if len(plain) else np.arange(width)
 
 
-def _weighed(
-    factor: NDArray[np.float64], blocks: Sequence[Sequence[int]], total: Callable[[Sequence[int]], float]
-) -> NDArray[np.float64]:
-    """Factors, those of a category's columns replaced by the root of what `total` gives of them."""
-    for block in blocks:
-        factor[block] = np.sqrt(total(block)) or 1.0
-    return factor
-
-
-def _two(block: Sequence[int]) -> float:
-    """The squared distance of two values of a category."""
-    return 2.0
-
-
 def _measure(
-    array: Values, present: NDArray[np.bool_], kind: str, blocks: Sequence[Sequence[int]] = ()
+    array: Values, present: NDArray[np.bool_], kind: str, blocks: Sequence[Sequence[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and factor of every column, from the rows that are present, a part at a time."""
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
     # A constant column has no width; dividing by 1 keeps it, at zero.
-    constant, n = high == low, present.sum()
+    constant, n, plain = high == low, present.sum(), _plain_columns(len(low), blocks)
     if kind in ("minmax", "range", "rows"):
-        widest = np.full_like(low, (high - low)[_plain_columns(len(low), blocks)].max())
+        widest = np.full_like(low, (high - low)[plain].max())
         width = {"minmax": high - low, "range": widest, "rows": widest / _WIDEST_OF_ROWS}[kind]
-        return low, _weighed(np.where(constant, 1.0, width), blocks, _two)
+        factor = np.where(constant, 1.0, width)
+        for block in blocks:
+            factor[block] = _APART
+        return low, factor
     mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
     variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
-    used = variance if kind != "view" else np.full_like(low, variance[_plain_columns(len(low), blocks)].mean())
-    factor = _weighed(np.where(constant, 1.0, np.sqrt(used)), blocks, lambda block: float(variance[block].sum()))
+    used = variance if kind != "view" else np.full_like(low, variance[plain].mean())
+    factor = np.where(constant, 1.0, np.sqrt(used))
+    for block in blocks:
+        factor[block] = np.sqrt(float(variance[block].sum())) or 1.0
     return np.where(constant, low, mean), factor
 
 
@@ -217,21 +195,16 @@ def column_weights(views: Views) -> list[NDArray[np.float64]]:
     something, neighbours in other views have in common. In a table with a category of which this is true, numbers and
     categories of which it is not count a quarter; the others count more, so that the table counts the same.
     """
-    return [_weights_of(views, v, blocks) for v, blocks in enumerate(_blocks(views))]
-
-
-def _weights_of(views: Views, v: int, blocks: Sequence[list[int]]) -> NDArray[np.float64]:
-    weights = np.ones(views.arrays[v].shape[1])
-    if not blocks:
-        return weights
-    numbers = np.setdiff1d(np.arange(len(weights)), [c for block in blocks for c in block])
-    parts = [*blocks, *numbers[:, None].tolist()]
-    confirmed = _confirmed(views, v, parts)
-    if any(confirmed[: len(blocks)]):
-        most = (len(parts) - _UNCONFIRMED * confirmed.count(False)) / confirmed.count(True)
-        for part, one in zip(parts, confirmed, strict=True):
-            weights[part] = most if one else _UNCONFIRMED
-    return weights
+    found = [np.ones(width) for width in views.widths]
+    for v, (weights, blocks) in enumerate(zip(found, _blocks(views), strict=True)):
+        numbers = np.setdiff1d(np.arange(len(weights)), [c for block in blocks for c in block])
+        parts = [*blocks, *numbers[:, None].tolist()]
+        confirmed = _confirmed(views, v, parts) if blocks else []
+        if any(confirmed[: len(blocks)]):
+            most = (len(parts) - _UNCONFIRMED * confirmed.count(False)) / confirmed.count(True)
+            for part, one in zip(parts, confirmed, strict=True):
+                weights[part] = most if one else _UNCONFIRMED
+    return found
 
 
 def _confirmed(views: Views, v: int, parts: Sequence[list[int]]) -> list[bool]:
@@ -268,16 +241,14 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
 
     ties = lru_cache(maxsize=16)(_tie_keys)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
-    shared = [
-        (pair, _shared_rows(views.mask[:, pair[0]] & views.mask[:, pair[1]])) for pair in _pairs(len(views.names))
-    ]
+    shared = [(pair, _shared_rows(np.asarray(views.mask[:, pair].all(axis=1)))) for pair in _pairs(len(views.names))]
     compared = [(pair, rows) for pair, rows in shared if len(rows) >= _FEWEST_ROWS]
 
     def nearest(one: tuple[tuple[int, int], NDArray[np.int64]]) -> list[list[NDArray[np.int64]]]:
         pair, rows = one
         return [_nearest_both_ways(dense_rows(views.arrays[v], rows), ties(v, len(rows))) for v in pair]
 
-    share = 1 + max(view.shape[1] for view in views.arrays) // _COLUMNS_PER_THREAD
+    share = 1 + max(views.widths) // _COLUMNS_PER_THREAD
     for (pair, rows), near in zip(compared, side_by_side(nearest, compared, share=share), strict=True):
         for v, own, other in zip(pair, near, near[::-1], strict=True):
             columns, whole = (_overlap(neighbors, other) for neighbors in own)

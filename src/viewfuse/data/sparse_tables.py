@@ -5,8 +5,8 @@ Zeros are data, whether they are stored or not. SciPy takes a while to import, s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,31 +23,17 @@ if TYPE_CHECKING:
 _CELLS_AT_A_TIME = 4_000_000
 
 
-class SparseFrame(NamedTuple):
-    """What is taken of a pandas frame with sparse columns."""
+def _csr(parts: Any, shape: tuple[int, ...], dtype: Any = None) -> csr_array:
+    from scipy.sparse import csr_array
 
-    matrix: Any
-    columns: Sequence[Hashable]
-
-
-def sparse_frame(view: Any) -> SparseFrame:
-    """A pandas frame with sparse columns as a matrix."""
-    return SparseFrame(canonical(view.sparse.to_coo()), list(view.columns))
-
-
-def reindexed(view: Any, labels: Sequence[Hashable]) -> SparseFrame:
-    """A pandas frame with sparse columns in the order of `labels`; rows that it lacks hold one NaN and nothing else."""
-    frame = sparse_frame(view)
-    return frame._replace(matrix=placed_rows(frame.matrix, view.index.get_indexer(labels)))
+    return csr_array(parts, shape=shape, dtype=dtype)
 
 
 def placed_rows(matrix: csr_array, rows: NDArray[np.int64]) -> csr_array:
     """The rows of a matrix in another order; row -1 holds one NaN and nothing else, which is a missing row."""
-    from scipy.sparse import csr_array
-
     spread, absent = spread_rows(matrix[rows[rows >= 0]], rows >= 0), np.flatnonzero(rows < 0)
     nothing = np.full(len(absent), np.nan, dtype=np.result_type(matrix.dtype, np.float32))
-    return canonical(spread + csr_array((nothing, (absent, np.zeros_like(absent))), shape=spread.shape))
+    return canonical(spread + _csr((nothing, (absent, np.zeros_like(absent))), spread.shape))
 
 
 def canonical(matrix: Any) -> csr_array:
@@ -55,11 +41,9 @@ def canonical(matrix: Any) -> csr_array:
 
     Whole numbers have 64 bits, so that cells that were stored in several parts can be added up.
     """
-    from scipy.sparse import csr_array
-
     wide: dict[str, Any] = {"i": np.int64, "u": np.uint64, "f": np.result_type(matrix.dtype, np.float32)}
     rows = matrix.astype(wide.get(matrix.dtype.kind, matrix.dtype), copy=False).tocsr()
-    own = csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+    own = _csr((rows.data, rows.indices, rows.indptr), rows.shape)
     if not own.has_canonical_format:
         own = own.copy()
         own.sum_duplicates()
@@ -68,9 +52,7 @@ def canonical(matrix: Any) -> csr_array:
 
 def empty(shape: tuple[int, int]) -> csr_array:
     """A matrix of that shape without any value."""
-    from scipy.sparse import csr_array
-
-    return csr_array(shape, dtype=np.float32)
+    return _csr(shape, shape, np.float32)
 
 
 def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
@@ -78,8 +60,8 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     n, width = matrix.shape
     if matrix.nnz:
         what = f"view {name!r}, a sparse matrix, as a table of {n:,} samples x {width:,} columns"
-        cure = "choose fewer columns", Advice((", or reduce them (", Setting("reduction", "auto"), ")"))
-        memory.require(matrix.dtype.itemsize * n * width, what, *cure)
+        advice = Advice((", or reduce them (", Setting("reduction", "auto"), ")"))
+        memory.require(matrix.dtype.itemsize * n * width, what, "choose fewer columns", advice)
     table: NDArray[np.float32] = matrix.toarray()
     table.flags.writeable = False
     return table
@@ -94,12 +76,6 @@ def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArr
     """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
     rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])
     return (matrix[rows[start : start + step]].toarray() for start in range(0, len(rows), step))
-
-
-def bounds(matrix: csr_array, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Least and largest value of every column, zeros included, over the rows that are present."""
-    columns = (matrix if present.all() else matrix[np.flatnonzero(present)]).tocsc()
-    return columns.min(axis=0).toarray().ravel(), columns.max(axis=0).toarray().ravel()
 
 
 def rows_of_cells(matrix: csr_array, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -126,31 +102,23 @@ def with_empty_rows(matrix: csr_array, kept: NDArray[np.bool_]) -> csr_array:
 
 def spread_rows(matrix: csr_array, places: NDArray[np.bool_]) -> csr_array:
     """The rows of a matrix where `places` are true, and empty rows between them."""
-    from scipy.sparse import csr_array
-
-    counts = np.zeros(len(places) + 1, dtype=matrix.indptr.dtype)
-    counts[1:][places] = np.diff(matrix.indptr)
-    return csr_array(
-        (matrix.data, matrix.indices, counts.cumsum(dtype=counts.dtype)), shape=(len(places), matrix.shape[1])
-    )
+    starts = np.zeros(len(places) + 1, dtype=matrix.indptr.dtype)
+    starts[1:][places] = np.diff(matrix.indptr)
+    return _csr((matrix.data, matrix.indices, starts.cumsum(dtype=starts.dtype)), (len(places), matrix.shape[1]))
 
 
 def with_data(matrix: csr_array, data: NDArray[Any]) -> csr_array:
     """The matrix with other values, of shape (stored values,), in its cells."""
-    from scipy.sparse import csr_array
-
-    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return _csr((data, matrix.indices, matrix.indptr), matrix.shape)
 
 
 def with_columns(matrix: csr_array, places: NDArray[np.int64], present: NDArray[np.bool_]) -> csr_array:
     """Columns at `places`, in that order; where it is -1, NaN is stored in rows that are present."""
-    from scipy.sparse import csr_array
-
-    rows, absent = np.flatnonzero(present), np.flatnonzero(places < 0)
-    picked = csr_array((np.ones(len(places) - len(absent)), (places[places >= 0], np.flatnonzero(places >= 0))),
-                       shape=(matrix.shape[1], len(places)), dtype=np.float32)  # fmt: skip
+    rows, absent, there = np.flatnonzero(present), np.flatnonzero(places < 0), np.flatnonzero(places >= 0)
+    shape = (matrix.shape[1], len(places))
+    picked = _csr((np.ones(len(there)), (places[there], there)), shape, np.float32)
     cells = (np.repeat(rows, len(absent)), np.tile(absent, len(rows)))
-    marks = csr_array((np.full(len(cells[0]), np.nan, np.float32), cells), shape=(matrix.shape[0], len(places)))
+    marks = _csr((np.full(len(cells[0]), np.nan, np.float32), cells), (matrix.shape[0], len(places)))
     return canonical(matrix @ picked + marks)
 
 
@@ -161,52 +129,41 @@ def column_blocks(matrix: csr_array) -> Iterator[tuple[NDArray[np.int64], NDArra
     with the most values come first.
     """
     by_column, n = matrix.tocsc(), matrix.shape[0]
-    counts = np.diff(by_column.indptr)
-    order, start = np.argsort(-counts, kind="stable"), 0
+    n_stored, start = np.diff(by_column.indptr), 0
+    order = np.argsort(-n_stored, kind="stable")
     while start < len(order):
-        height = min(n, int(counts[order[start]]) + 2)
+        height = min(n, int(n_stored[order[start]]) + 2)
         chosen = order[start : start + max(1, _CELLS_AT_A_TIME // height)]
-        yield chosen, _stacked(by_column[:, chosen], height)
+        part = by_column[:, chosen]
+        counts = np.diff(part.indptr)
+        values = np.zeros((height, len(chosen)), dtype=part.dtype)
+        places = np.arange(part.nnz) - np.repeat(part.indptr[:-1], counts)
+        values[places, np.repeat(np.arange(len(chosen)), counts)] = part.data
+        yield chosen, values
         start += len(chosen)
 
 
-def _stacked(part: Any, height: int) -> NDArray[Any]:
-    """The stored values of columns, of shape (height, columns), zeros below them."""
-    counts = np.diff(part.indptr)
-    places = np.arange(part.nnz) - np.repeat(part.indptr[:-1], counts)
-    values = np.zeros((height, part.shape[1]), dtype=part.dtype)
-    values[places, np.repeat(np.arange(part.shape[1]), counts)] = part.data
-    return values
-
-
 def check_sparse(where: str, matrix: Any) -> None:
-    """Refuse a sparse matrix of SciPy, of any format, whose indices lead out of it."""
-    try:
-        _check_parts(matrix)
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError):  # its parts are no arrays of that kind
-        raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again") from None
-
-
-def _check_parts(matrix: Any) -> None:
-    """Let SciPy look at the parts again, which it does only when a matrix is made."""
+    """Refuse a sparse matrix of SciPy, of any format, whose indices lead out of it: SciPy looks when it makes one."""
     from scipy import sparse
 
-    if matrix.format in ("csr", "csc", "bsr"):
-        build = getattr(sparse, f"{matrix.format}_array")
-        parts = (matrix.data, _whole(matrix.indices), _whole(matrix.indptr))
-        build(parts, shape=matrix.shape).check_format(full_check=True)
-    elif matrix.format == "dia":
-        sparse.dia_array((matrix.data, _whole(matrix.offsets)), shape=matrix.shape)
-    else:
-        if matrix.format == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
-            raise ValueError
-        places = matrix.tocoo()
-        sparse.coo_array((places.data, (_whole(places.row), _whole(places.col))), shape=matrix.shape)
+    def whole(numbers: Any) -> NDArray[Any]:
+        found = np.asarray(numbers)
+        if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+            raise TypeError
+        return found
 
-
-def _whole(numbers: Any) -> NDArray[Any]:
-    """Whole numbers in one line, or an error."""
-    found = np.asarray(numbers)
-    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-        raise TypeError
-    return found
+    try:
+        if matrix.format in ("csr", "csc", "bsr"):
+            parts = (matrix.data, whole(matrix.indices), whole(matrix.indptr))
+            made = getattr(sparse, f"{matrix.format}_array")(parts, shape=matrix.shape)
+            made.check_format(full_check=True)
+        elif matrix.format == "dia":
+            sparse.dia_array((matrix.data, whole(matrix.offsets)), shape=matrix.shape)
+        else:
+            if matrix.format == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
+                raise ValueError
+            places = matrix.tocoo()
+            sparse.coo_array((places.data, (whole(places.row), whole(places.col))), shape=matrix.shape)
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError):  # its parts are no arrays of that kind
+        raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again") from None

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import Use, aligned, check_order, check_written, checked_ids, checked_mask, opened
-from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, encoded_frame, plain_in, with_words
-from viewfuse.data.columns import match_columns, matched, warn_of_ignored
+from viewfuse.data.alignment import Use, aligned, check_written, checked_ids, checked_mask, opened
+from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, conformed, encoded_frame
 from viewfuse.data.digits import Offset, measured
 from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
 from viewfuse.data.sparse_tables import all_dense, empty
-from viewfuse.data.tables import Table, called, labelled, present_rows, read_table, renamed_columns
-from viewfuse.errors import DataError
+from viewfuse.data.tables import Table, called, labelled, present_rows, read_table
+from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.utils.console import some, warn
 
 if TYPE_CHECKING:
     from viewfuse.data.sparse_tables import Values
@@ -92,14 +92,22 @@ class Views:
             given, found_ids = aligned(given, allow_disjoint=allow_disjoint)
         found = [read_table(name, view) for name, view in given.items()]
         if columns is not None:
-            found = renamed_columns(found, columns)
+            own, wanted = [len(names) for names in columns], [table.values.shape[1] for table in found]
+            if own != wanted:
+                raise DataError(
+                    f"columns has {own} names per view, but the views have {wanted} columns; name each once"
+                )
+            found = [table._replace(columns=names) for table, names in zip(found, columns, strict=True)]
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = np.arange(n)
         if ids is not None or found_ids is not None:
             self.ids = checked_ids(found_ids if ids is None else ids, n)
-            check_order(ids, found_ids)
             check_written(self.ids)
+        if ids is not None and found_ids is not None and list(ids) != list(found_ids) and set(ids) == set(found_ids):
+            raise DataError(
+                "ids are the row labels of the views in another order; leave ids out, as the samples have their labels"
+            )
         allowed = np.ones((n, len(given)), dtype=bool)
         if mask is not None:
             allowed = checked_mask(mask, self.ids, list(given), found_ids)
@@ -187,32 +195,32 @@ class Views:
         With `by_name` the views are matched by their names, else by their order. Columns are matched by name where
         both sides have names: unknown ones are left out with a warning, cells of absent ones are empty.
         """
-        known = dict(zip(names, columns, strict=True))
-        if by_name:
-            _check_names(self.names, names)
-            source: dict[str, int] = {name: v for v, name in enumerate(self.names)}
-        else:
-            _check_count(self.names, names)
-            source = {name: v for v, name in enumerate(names)}
-        placed = [self._matched(source.get(name), name, known[name]) for name in names]
-        arrays, present, offsets, ignored = zip(*placed, strict=True)
-        warn_of_ignored(dict(zip(names, ignored, strict=True)))
+        source: dict[str, int] = {name: v for v, name in enumerate(self.names if by_name else names)}
+        if by_name and (unknown := [name for name in self.names if name not in names]):
+            raise DataError(
+                f"views {unknown} are unknown; got {list(self.names)}, the model was fitted on {list(names)}; "
+                "rename them or leave them out"
+            )
+        if not by_name and len(self.names) != len(names):
+            raise DataError(
+                f"{len(self.names)} views were given, but the model was fitted on {len(names)} ({list(names)}); "
+                "pass None for a view that is missing in every row, or a dict of the views by name"
+            )
+        found: list[tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]] = []
+        for name, own in zip(names, columns, strict=True):
+            v = source.get(name)
+            if v is None or not self.widths[v]:
+                found.append((empty((len(self), len(own))), np.zeros(len(self), dtype=bool), 0.0, ()))
+            else:
+                found.append(conformed(name, self.arrays[v], self.mask[:, v], self.offsets[v], self.columns[v], own))
+        arrays, present, offsets, ignored = zip(*found, strict=True)
+        if any(ignored):
+            listed = [f"{name} {len(own):,} ({some(own)})" for name, own in zip(names, ignored, strict=True) if own]
+            what = "columns that the model was not fitted on are ignored"
+            warn(IgnoredColumnsWarning(f"{what}: {'; '.join(listed)}"))
         mask = np.stack(present, axis=1)
         _check_no_empty_samples(mask, self.ids)
         return self.replace(names=tuple(names), arrays=arrays, mask=mask, columns=tuple(columns), offsets=offsets)
-
-    def _matched(
-        self, v: int | None, name: str, columns: Sequence[Hashable]
-    ) -> tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]:
-        """A view with these columns, who has it, its offset, and the columns that are left out; None has no rows."""
-        if v is None or not self.widths[v]:
-            return empty((len(self), len(columns))), np.zeros(len(self), dtype=bool), 0.0, ()
-        array, given = with_words(self.arrays[v], self.mask[:, v], self.columns[v], columns)
-        matching = match_columns(name, given, columns, plain_in(given, array, self.mask[:, v]))
-        offset = self.offsets[v]
-        if matching.places is not None and not isinstance(offset, float):
-            offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
-        return *matched(array, self.mask[:, v], matching), offset, matching.ignored
 
 
 def with_columns(views: Views, kept: Mapping[int, Sequence[int]]) -> Views:
@@ -237,43 +245,40 @@ def without_rare(views: Views) -> Views:
         counts: dict[int, float] = {}
         for places in blocks_of(columns, views.arrays[v], views.mask[:, v]):
             rows = views.arrays[v][views.mask[:, v]]
-            counts.update(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
-            _check_repeated(views.names[v], str(category_of(columns[places[0]])), [counts[p] for p in places])
+            own = dict(zip(places, rows[:, places].sum(axis=0).tolist(), strict=True))
+            counts |= own
+            if sum(count for count in own.values() if count >= FEWEST) < sum(own.values()) / 2:
+                name, category = views.names[v], category_of(columns[places[0]])
+                what = f"view {name!r}, column {category!r} has {len(own)} different texts, most of them once or twice"
+                raise DataError(f"{what}, so it is no category; ", *DROP)
         if any(count < FEWEST for count in counts.values()):
             kept[v] = [place for place in range(views.widths[v]) if counts.get(place, FEWEST) >= FEWEST]
     return with_columns(views, kept) if kept else views
 
 
-def _check_repeated(view: str, category: str, counts: Sequence[float]) -> None:
-    """Refuse a column of texts that hardly say what samples have in common."""
-    if sum(count for count in counts if count >= FEWEST) < sum(counts) / 2:
-        once = f"view {view!r}, column {category!r} has {len(counts)} different texts, most of them once or twice, "
-        raise DataError(f"{once}so it is no category; ", *DROP)
-
-
 def measured_from(views: Views, offsets: Sequence[Offset]) -> Views:
-    """The same in float32, measured from these offsets, which are those of a model."""
-    arrays = tuple(_measured(views, v, offset) for v, offset in enumerate(offsets))
-    return views.replace(arrays=arrays, offsets=tuple(offsets))
-
-
-def _measured(views: Views, v: int, offset: Offset) -> Values:
-    """An array of views in float32, measured from another offset; samples that were rounded without it are refused."""
-    array, present, own = views.arrays[v], views.mask[:, v], views.offsets[v]
-    if array.dtype == np.float32 and np.array_equal(own, offset):
-        return array
-    if not present.any():
-        return empty((len(views), views.widths[v]))
-    rounded = np.broadcast_to((own == 0.0) & (offset != 0.0), views.widths[v])
-    if not is_sparse(array):
-        rounded = rounded & (array.dtype == np.float32) & ~np.isnan(array[present]).all(axis=0)
-    if rounded.any():
-        column = called(views.columns[v], int(np.flatnonzero(rounded)[0]))
-        raise DataError(
-            f"view {views.names[v]!r}, column {column}: as sparse matrices or 32-bit floats these samples lose digits "
-            "that the model tells samples apart by; give arrays or frames of 64-bit floats, not Views made of them"
-        )
-    return measured(array, present, offset - own)
+    """The same in float32, measured from a model's offsets; samples that were rounded without these are refused."""
+    arrays = []
+    for v, (array, own, offset) in enumerate(zip(views.arrays, views.offsets, offsets, strict=True)):
+        present = views.mask[:, v]
+        if array.dtype == np.float32 and np.array_equal(own, offset):
+            arrays.append(array)
+            continue
+        if not present.any():
+            arrays.append(empty((len(views), views.widths[v])))
+            continue
+        rounded = np.broadcast_to((own == 0.0) & (offset != 0.0), views.widths[v])
+        if not is_sparse(array):
+            rounded = rounded & (array.dtype == np.float32) & ~np.isnan(array[present]).all(axis=0)
+        if rounded.any():
+            column = called(views.columns[v], int(np.flatnonzero(rounded)[0]))
+            raise DataError(
+                f"view {views.names[v]!r}, column {column}: as sparse matrices or 32-bit floats these samples lose "
+                "digits that the model tells samples apart by; give arrays or frames of 64-bit floats, not Views made "
+                "of them"
+            )
+        arrays.append(measured(array, present, offset - own))
+    return views.replace(arrays=tuple(arrays), offsets=tuple(offsets))
 
 
 def stacked(several: Sequence[Views]) -> Views:
@@ -310,20 +315,3 @@ def _check_no_empty_samples(mask: NDArray[np.bool_], ids: NDArray[Any]) -> None:
         row = int(empty[0])
         has = f"and {len(empty) - 1} more have" if len(empty) > 1 else "has"
         raise DataError(f"row {labelled(row, ids)} {has} no view at all; drop such samples")
-
-
-def _check_names(given: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise DataError(
-            f"views {unknown} are unknown; got {list(given)}, the model was fitted on {list(known)}; "
-            "rename them or leave them out"
-        )
-
-
-def _check_count(given: Sequence[str], known: Sequence[str]) -> None:
-    if len(given) != len(known):
-        raise DataError(
-            f"{len(given)} views were given, but the model was fitted on {len(known)} ({list(known)}); "
-            "pass None for a view that is missing in every row, or a dict of the views by name"
-        )

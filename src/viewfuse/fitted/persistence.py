@@ -26,8 +26,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from viewfuse.data.digits import Offset
-from viewfuse.data.filling import FILLS, Filler
-from viewfuse.data.knn_imputer import NearestRows
+from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite

@@ -56,11 +56,6 @@ def _two_batches(column: str, name: Any, one: Any, other: Any) -> DataError:
     return DataError(f"the batch {column!r} of {str(name)!r} is {two}; correct one of them")
 
 
-def _number(value: float, exactly: float) -> str:
-    """The name of a batch that has a number: the same whether this was rounded to 32 bits or not."""
-    return f"{value:.15g}" if exactly or value.is_integer() else str(np.float32(value))
-
-
 def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
     """The views without a column, and what stood there: a number, or the value of a category."""
     names = np.full(len(views), "", dtype=object)
@@ -68,19 +63,10 @@ def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
     for v, own in enumerate(views.columns):
         places = categories_in(own).get(column, []) or [c for c, name in enumerate(own) if name == column]
         for c in places:
-            exactly = np.broadcast_to(views.offsets[v], len(own))[c]
-            values = dense_rows(views.arrays[v][:, [c]], slice(None))[:, 0].astype(np.float64) + exactly
-            is_value = category_of(own[c]) == column
-            rows = np.flatnonzero(views.mask[:, v] & ~np.isnan(values) & ((values == 1) | ~np.bool_(is_value)))
-            text = str(own[c]).partition(" = ")[2]
-            if not exactly and views.arrays[v].dtype == np.float32 and (np.abs(values[rows]) >= _ROUNDED).any():
-                large = f"the batch {column!r} has numbers beyond {_ROUNDED:,}, of which 32-bit floats lose digits"
-                raise DataError(f"{large}; write them as text that begins with a letter, or give the batch by id")
-            found = [text if is_value else _number(values[row], exactly) for row in rows]
-            for row, other in zip(rows, found, strict=True):
-                if names[row] not in ("", other):
-                    raise _two_batches(column, views.ids[row], names[row], other)
-            names[rows] = found
+            for row, name in _names_in(views, v, c, column):
+                if names[row] not in ("", name):
+                    raise _two_batches(column, views.ids[row], names[row], name)
+                names[row] = name
         if places:
             kept[v] = [c for c in range(len(own)) if c not in places]
             if not kept[v]:
@@ -96,3 +82,22 @@ def _taken_out(views: Views, column: str) -> tuple[Views, NDArray[Any]]:
     if not mask.any(axis=1).all():
         raise DataError(f"sample {str(views.ids[mask.any(axis=1).argmin()])!r} has nothing but its batch; drop it")
     return left.replace(arrays=tuple(arrays), mask=mask), names
+
+
+def _names_in(views: Views, v: int, c: int, column: str) -> list[tuple[int, str]]:
+    """The rows that a column says the batch of, and the batch: the same whether a number was rounded or not."""
+    own, array = views.columns[v], views.arrays[v]
+    exactly = np.broadcast_to(views.offsets[v], len(own))[c]
+    values = dense_rows(array[:, [c]], slice(None))[:, 0].astype(np.float64) + exactly
+    there = views.mask[:, v] & ~np.isnan(values)
+    if category_of(own[c]) == column:
+        text = str(own[c]).partition(" = ")[2]
+        return [(row, text) for row in np.flatnonzero(there & (values == 1)).tolist()]
+    is_single = not exactly and array.dtype == np.float32
+    if is_single and (np.abs(values[there]) >= _ROUNDED).any():
+        large = f"the batch {column!r} has numbers beyond {_ROUNDED:,}, of which 32-bit floats lose digits"
+        raise DataError(f"{large}; write them as text that begins with a letter, or give the batch by id")
+    return [
+        (row, f"{values[row]:.15g}" if exactly or values[row].is_integer() else str(np.float32(values[row])))
+        for row in np.flatnonzero(there).tolist()
+    ]

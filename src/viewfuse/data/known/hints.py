@@ -22,12 +22,9 @@ _NO_CLASS = ("", "-1", "-1.0", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
 
 @dataclass(frozen=True)
 class Hints:
-    """The classes of some samples.
+    """The classes of some samples: their names, in order of the numbers of their clusters, and per sample the number.
 
-    Attributes
-    ----------
-    classes : their names, in order; the clusters of the same numbers are theirs
-    codes : int64 array of shape (samples,): the number of the class, or UNKNOWN
+    `codes`, of shape (samples,), are UNKNOWN where nothing is known.
     """
 
     classes: tuple[str, ...]
@@ -35,13 +32,7 @@ class Hints:
 
     @classmethod
     def of(cls, y: Any, ids: NDArray[Any]) -> Hints | None:
-        """Read labels of any type, -1, None, NaN or empty where unknown; None where there is none at all.
-
-        Parameters
-        ----------
-        y : sequence of one label per sample, or by id: a mapping, or a pandas Series with an index of ids
-        ids : of the samples
-        """
+        """Read labels of any type, see `labels_of`; -1, None, NaN or empty where unknown. None without any."""
         if y is None:
             return None
         names = labels_of(y, ids, "y")
@@ -49,11 +40,9 @@ class Hints:
         if not classes:
             return None
         if all(names) and len(classes) < len(names):
+            what = "y has the label of every sample, and the fit learns them all: a score against them means nothing"
             warn(
-                SuspiciousDataWarning(
-                    "y has the label of every sample, and the fit learns them all: a score against them means nothing; "
-                    "leave y out, or give the labels that you would know, and -1 elsewhere"
-                )
+                SuspiciousDataWarning(f"{what}; leave y out, or give the labels that you would know, and -1 elsewhere")
             )
         place = {name: code for code, name in enumerate(classes)}
         return cls(tuple(classes), np.array([place.get(name, UNKNOWN) for name in names], dtype=np.int64))
@@ -71,7 +60,7 @@ class Hints:
 
     def digest(self) -> str:
         """A checksum of all of them."""
-        return hashlib.blake2b(repr(self.classes).encode() + self.codes.tobytes(), digest_size=16).hexdigest()
+        return digest(repr(self.classes).encode(), self.codes.tobytes())
 
     @classmethod
     def from_classes(cls, known: Mapping[str, Sequence[str]], ids: NDArray[Any]) -> Hints:
@@ -80,15 +69,33 @@ class Hints:
         return cls(tuple(known), np.array([place.get(str(one), UNKNOWN) for one in ids.tolist()], dtype=np.int64))
 
 
-def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
-    """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series.
+def digest(*parts: bytes) -> str:
+    """A checksum of bytes."""
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
-    `what` they are called in messages.
-    """
+
+def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
+    """One text per sample, empty where none is known, from a sequence, or by id from a mapping or a pandas Series."""
     if hasattr(given, "iloc") and np.ndim(given) == 2 and given.shape[1] == 1:
         given = given.iloc[:, 0]  # with its index of ids
-    by_id = isinstance(given, Mapping) or has_ids(given, ids)
-    return _by_id(given, ids, what) if by_id else _in_order(given, len(ids), what)
+    if (listed := by_id(given, ids, what)) is None:
+        found = [one[0] if np.shape(one) == (1,) else one for one in np.atleast_1d(as_objects(given)).tolist()]
+        cure = "give one label per sample, -1 where it is not known"
+        if any(np.ndim(one) for one in found):
+            raise DataError(f"{what} holds lists instead of labels; {cure}")
+        if len(found) != len(ids):
+            raise DataError(f"{what} has {len(found):,} labels for {len(ids):,} samples; {cure}")
+        return [_written(one) for one in found]
+    samples = [id_key(one) for one in ids.tolist()]
+    named = [name for name, label in listed.items() if _written(label)]
+    known = set(samples)
+    strange = [name for name in named if name not in known]
+    if strange and len(strange) == len(named):
+        raise DataError(f"{what} is about no sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
+    if strange:
+        such = f"{len(strange)} labels of {what}, such as that of {strange[0]!r}, are about no sample"
+        warn(SuspiciousDataWarning(such))
+    return [_written(listed.get(one)) for one in samples]
 
 
 def _natural(name: str) -> tuple[int, float, str]:
@@ -107,45 +114,17 @@ def _written(label: Any) -> str:
     return "" if text in _NO_CLASS else text
 
 
-def has_ids(y: Any, ids: NDArray[Any]) -> bool:
-    """Whether labels have an index of ids, and samples have ids that are more than their numbers."""
-    return has_row_labels(y) and np.ndim(y) == 1 and not only_counted(ids)
-
-
-def _in_order(y: Any, n: int, what: str) -> list[str]:
-    labels = np.atleast_1d(as_objects(y)).tolist()
-    found = [one[0] if np.shape(one) == (1,) else one for one in labels]
-    if any(np.ndim(one) for one in found):
-        raise DataError(f"{what} holds lists instead of labels; give one label per sample, -1 where it is not known")
-    if len(found) != n:
-        raise DataError(f"{what} has {len(found):,} labels for {n:,} samples; give one each, -1 where it is not known")
-    return [_written(one) for one in found]
-
-
-def _by_id(y: Any, ids: NDArray[Any], what: str) -> list[str]:
-    listed = listed_by_id(y, what)
-    samples = [id_key(one) for one in ids.tolist()]
-    known = set(samples)
-    strange = [name for name, label in listed.items() if name not in known and _written(label)]
-    if strange and len(strange) == sum(bool(_written(label)) for label in listed.values()):
-        raise DataError(f"{what} is about no sample: {strange[0]!r} is no id, but {str(ids[0])!r} is; write ids alike")
-    if strange:
-        warn(
-            SuspiciousDataWarning(
-                f"{len(strange)} labels of {what}, such as that of {strange[0]!r}, are about no sample"
-            )
-        )
-    return [_written(listed.get(one)) for one in samples]
-
-
 def as_objects(given: Any) -> NDArray[np.object_]:
     """Values as they were given, in an array; NaN for what a masked array hides."""
     shown = np.ma.filled(given.astype(object), np.nan) if isinstance(given, np.ma.MaskedArray) else given
     return np.asarray(shown, dtype=object)
 
 
-def listed_by_id(given: Any, what: str) -> dict[str, Any]:
-    """The values of a mapping or a pandas Series by `id_key`; an id that is there twice is refused."""
+def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
+    """By `id_key` the values of a mapping, or of a pandas Series beside samples with ids; None of what is in order."""
+    is_series = has_row_labels(given) and np.ndim(given) == 1 and not only_counted(ids)
+    if not isinstance(given, Mapping) and not is_series:
+        return None
     listed: dict[str, Any] = {}
     for name, value in given.items():
         if id_key(name) in listed:

@@ -5,7 +5,6 @@ A weight says how much a sample or a view counts; one of 2 is like the sample th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, nan
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.digits import is_number, objects_as_numbers
-from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, has_ids, id_key, listed_by_id
+from viewfuse.data.known.hints import UNKNOWN, Hints, as_objects, by_id, digest, id_key
 from viewfuse.data.known.pairs import CANNOT, MUST, Pairs
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
@@ -62,9 +61,9 @@ class Knowledge:
         """By name a checksum of each thing that is known."""
         found = {} if self.hints is None else {"hints": self.hints.digest()}
         if self.pairs is not None:
-            found["pairs"] = _digest(self.pairs.rows, self.pairs.together)
+            found["pairs"] = digest(self.pairs.rows.tobytes(), self.pairs.together.tobytes())
         if self.weights is not None:
-            found["sample_weight"] = _digest(self.weights)
+            found["sample_weight"] = digest(self.weights.tobytes())
         return found if self.views is None else {**found, "view_weights": repr(self.views)}
 
     def check(self, n_clusters: int) -> None:
@@ -99,16 +98,16 @@ class Knowledge:
     @classmethod
     def from_records(cls, decisions: Mapping[str, Mapping[str, Any]], ids: NDArray[Any]) -> Knowledge:
         """What a fit knew, from its decisions, of its samples, some of which may be gone."""
-        by_name = {name: decisions[name]["evidence"] for name in ("hints", "pairs", "weights") if name in decisions}
-        hints = Hints.from_classes(by_name["hints"], ids) if "hints" in by_name else None
+        hints, pairs, weights = (decisions.get(name, {}).get("evidence") for name in ("hints", "pairs", "weights"))
         there = {str(one) for one in ids.tolist()}
-        links = {
-            name: [pair for pair in pairs if there.issuperset(pair)] for name, pairs in by_name.get("pairs", {}).items()
-        }
-        pairs = Pairs.of(links.get(MUST), links.get(CANNOT), ids)
-        weights = by_name.get("weights", {"samples": {}, "views": {}})
-        own = [weights["samples"].get(str(one), 1.0) for one in ids.tolist()]
-        return cls(hints, pairs, sample_weights(own, ids), weights_of_views(weights["views"], list(weights["views"])))
+        links = {name: [pair for pair in own if there.issuperset(pair)] for name, own in (pairs or {}).items()}
+        weights = weights or {"samples": {}, "views": {}}
+        return cls(
+            None if hints is None else Hints.from_classes(hints, ids),
+            Pairs.of(links.get(MUST), links.get(CANNOT), ids),
+            sample_weights([weights["samples"].get(str(one), 1.0) for one in ids.tolist()], ids),
+            weights_of_views(weights["views"], list(weights["views"])),
+        )
 
 
 NOTHING = Knowledge()
@@ -141,12 +140,10 @@ class Guidance:
     @classmethod
     def of(cls, known: Knowledge, device: torch.device) -> Guidance:
         """What is known, as tensors."""
-        classes = None if known.hints is None else torch.from_numpy(known.hints.codes).to(device)
-        weights = None if known.weights is None else torch.from_numpy(known.weights).float().to(device)
-        if known.pairs is None:
-            return cls(classes, weights=weights, views=known.views)
-        rows, together = (torch.from_numpy(one).to(device) for one in (known.pairs.rows, known.pairs.together))
-        return cls(classes, None, rows, together, weights, known.views)
+        hints, pairs, weights = known.hints, known.pairs, known.weights
+        given = (hints and hints.codes, pairs and pairs.rows, pairs and pairs.together, weights)
+        codes, rows, together, own = (None if one is None else torch.from_numpy(one).to(device) for one in given)
+        return cls(codes, None, rows, together, None if own is None else own.float(), known.views)
 
     def __post_init__(self) -> None:
         classes, doubted = self.classes, self.doubted
@@ -169,25 +166,16 @@ UNGUIDED = Guidance()
 """Where nothing is known."""
 
 
-def _digest(*arrays: NDArray[Any]) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
-
-
 def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     """Weights of mean 1, of shape (samples,); None where none are given, or all are the same.
 
-    Parameters
-    ----------
-    given : one number per sample, not negative; by id where it is a mapping, or a pandas Series beside samples with ids
+    They are in order, or by id in a mapping, or in a pandas Series beside samples with ids.
     """
     if given is None:
         return None
-    cells = as_objects(given)
-    if isinstance(given, Mapping) or has_ids(given, ids):
-        listed = listed_by_id(given, "sample_weight")
+    if (listed := by_id(given, ids, "sample_weight")) is None:
+        cells = as_objects(given)
+    else:
         cells = np.array([listed.get(id_key(one)) for one in ids.tolist()], dtype=object)
     if cells.shape != (len(ids),):
         raise DataError(f"sample_weight is of shape {cells.shape} for {len(ids):,} samples; give one number each")
@@ -195,8 +183,7 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     if numbers is None:
         raise DataError("sample_weight holds something that is no number; give one number per sample")
     found = numbers[:, 0]
-    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
-    if len(bad):
+    if len(bad := np.flatnonzero(~(np.isfinite(found) & (found >= 0)))):
         fault = f"the sample_weight of {str(ids[bad[0]])!r} is {found[bad[0]]:g}"
         raise DataError(f"{fault}; give numbers of at least 0, one for every sample")
     if not found.any():
@@ -207,9 +194,7 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
 def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
     """Weights of mean 1 in the order of the views; None where none are given, or all are the same.
 
-    Parameters
-    ----------
-    given : mapping from names of views to numbers above 0; views that it does not name have the weight 1
+    Views that the mapping does not name have the weight 1.
     """
     if given is None:
         return None

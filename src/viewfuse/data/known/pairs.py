@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,14 +29,7 @@ class PairTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of samples.
-
-    Attributes
-    ----------
-    rows : int64 array of shape (pairs, 2): the numbers of both samples
-    together : boolean array of shape (pairs,): whether they belong together; else they must not be
-    places : where each was given
-    """
+    """Pairs of samples: `rows`, of shape (pairs, 2), whether they belong `together` or apart, and where they stood."""
 
     rows: NDArray[np.int64]
     together: NDArray[np.bool_]
@@ -47,19 +39,23 @@ class Pairs:
     def of(cls, must_link: Any, cannot_link: Any, ids: NDArray[Any]) -> Pairs | None:
         """Read pairs of ids or row numbers; None where there are none. A sample that is linked to itself is no pair.
 
-        Parameters
-        ----------
-        must_link, cannot_link : array-like of shape (pairs, 2), a `PairTable`, or None
+        They are array-likes of shape (pairs, 2), or a `PairTable`.
         """
-        found = [_read(given, ids, name) for given, name in ((must_link, MUST), (cannot_link, CANNOT))]
-        (musts, must_places), (cannots, cannot_places) = found
+        musts, must_places = _read(must_link, ids, MUST)
+        cannots, cannot_places = _read(cannot_link, ids, CANNOT)
         for (one, other), place in zip(cannots, cannot_places, strict=True):
             if one == other:
                 raise DataError(f"{place}: {str(ids[one])!r} cannot be apart from itself; delete the row")
         rows = np.array([*musts, *cannots], dtype=np.int64).reshape(-1, 2)
         pairs = cls(rows, np.arange(len(rows)) < len(musts), (*must_places, *cannot_places))
         pairs = pairs._some(rows[:, 0] != rows[:, 1])
-        pairs._check(ids)
+        groups = pairs.groups(len(ids))
+        for place, one, other in pairs._apart():
+            if groups[one] == groups[other]:
+                raise DataError(
+                    f"{place}: {str(ids[one])!r} and {str(ids[other])!r} must be apart, but also together "
+                    f"({pairs._chain(one, other, ids)}); delete one of these rows"
+                )
         return pairs if len(pairs) else None
 
     def __len__(self) -> int:
@@ -76,11 +72,15 @@ class Pairs:
         kept = self._some((place[self.rows] != UNKNOWN).all(axis=1))
         return replace(kept, rows=place[kept.rows]) if len(kept) else None
 
+    def _apart(self) -> list[tuple[str, int, int]]:
+        """Of each pair that must be apart, where it was given, and its samples."""
+        cannots = self._some(~self.together)
+        return [(place, *pair) for place, pair in zip(cannots.places, cannots.rows.tolist(), strict=True)]
+
     def by_ids(self, ids: NDArray[Any]) -> dict[str, list[list[str]]]:
         """The pairs of each kind as text, see `of`."""
-        named = [[str(ids[i]) for i in pair] for pair in self.rows.tolist()]
         kinds = ((MUST, self.together), (CANNOT, ~self.together))
-        return {name: [named[i] for i in np.flatnonzero(own)] for name, own in kinds}
+        return {name: [[str(ids[i]) for i in pair] for pair in self.rows[own].tolist()] for name, own in kinds}
 
     def broken(self, labels: NDArray[np.int64]) -> Pairs:
         """Those that a partition, of shape (samples,), does not keep."""
@@ -89,6 +89,10 @@ class Pairs:
     def groups(self, n: int) -> NDArray[np.int64]:
         """Of shape (n,): the number of the group of samples that belong together, directly or through others."""
         return np.asarray(connected_components(self._graph(n), directed=False)[1], dtype=np.int64)
+
+    def _graph(self, n: int) -> coo_array:
+        one, other = self.rows[self.together].T
+        return coo_array((np.ones(len(one)), (one, other)), shape=(n, n))
 
     def least_clusters(self, n: int) -> int:
         """A number of clusters below which not all can be apart: the largest clique that is found greedily."""
@@ -107,37 +111,21 @@ class Pairs:
 
     def spread(self, hints: Hints, ids: NDArray[Any]) -> Hints:
         """Hints that samples share which belong together; two classes in one such group are refused."""
-        groups, codes = self.groups(len(ids)), hints.codes.copy()
+        groups, codes, classes = self.groups(len(ids)), hints.codes, hints.classes
         first: dict[int, int] = {}
         for row in np.flatnonzero(codes != UNKNOWN).tolist():
             other = first.setdefault(groups[row], row)
             if codes[row] != codes[other]:
                 raise DataError(
-                    f"{_named(ids, other, row)} have the hints {hints.classes[codes[other]]!r} and "
-                    f"{hints.classes[codes[row]]!r}, but must be together ({self._chain(other, row, ids)}); correct one"
+                    f"{str(ids[other])!r} and {str(ids[row])!r} have the hints {classes[codes[other]]!r} and "
+                    f"{classes[codes[row]]!r}, but must be together ({self._chain(other, row, ids)}); correct one"
                 )
         shared = np.array([codes[first[group]] if group in first else UNKNOWN for group in groups.tolist()])
-        for place in np.flatnonzero(~self.together).tolist():
-            one, other = self.rows[place].tolist()
+        for place, one, other in self._apart():
             if shared[one] == shared[other] != UNKNOWN:
-                known = f"both have the hint {hints.classes[shared[one]]!r}, themselves or through must-links"
-                raise DataError(f"{self.places[place]}: {_named(ids, one, other)} must be apart, but {known}")
-        return Hints(hints.classes, shared.astype(np.int64))
-
-    def _graph(self, n: int) -> coo_array:
-        one, other = self.rows[self.together].T
-        return coo_array((np.ones(len(one)), (one, other)), shape=(n, n))
-
-    def _check(self, ids: NDArray[Any]) -> None:
-        groups = self.groups(len(ids))
-        for place in np.flatnonzero(~self.together).tolist():
-            one, other = self.rows[place].tolist()
-            if groups[one] == groups[other]:
-                chain = self._chain(one, other, ids)
-                raise DataError(
-                    f"{self.places[place]}: {_named(ids, one, other)} must be apart, but also together ({chain}); "
-                    "delete one of these rows"
-                )
+                known = f"both have the hint {classes[shared[one]]!r}, themselves or through must-links"
+                raise DataError(f"{place}: {str(ids[one])!r} and {str(ids[other])!r} must be apart, but {known}")
+        return Hints(classes, shared.astype(np.int64))
 
     def _chain(self, one: int, other: int, ids: NDArray[Any]) -> str:
         """The shortest way from one sample to another over must-links, and where these stand."""
@@ -150,10 +138,6 @@ class Pairs:
         steps = {frozenset(pair): place for pair, place in zip(musts.rows.tolist(), musts.places, strict=True)}
         places = [steps[frozenset(step)] for step in zip(way[::-1], way[-2::-1], strict=False)]
         return " - ".join(repr(str(ids[row])) for row in way[::-1]) + ": " + "; ".join(places)
-
-
-def _named(ids: NDArray[Any], one: int, other: int) -> str:
-    return f"{str(ids[one])!r} and {str(ids[other])!r}"
 
 
 def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], list[str]]:
@@ -173,17 +157,12 @@ def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], li
             raise DataError(f"{name} is of shape {table.shape}; give pairs of samples, of shape (pairs, 2)")
         cells = table.reshape(-1, 2).tolist()
         places = [f"{name}[{i}]" for i in range(len(cells))]
-        if _are_rows(cells, rows_of, len(ids)):
-            return cells, places
+        flat = [one for pair in cells for one in pair]
+        whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in flat)
+        if whole and not any(id_key(one) in rows_of for one in flat) and all(0 <= one < len(ids) for one in flat):
+            return cells, places  # integers, none of which is an id, are row numbers
     for pair, place in zip(cells, places, strict=True):
         for one in pair:
             if id_key(one) not in rows_of:
                 raise DataError(f"{place}: {str(one)!r} is no id, but {str(ids[0])!r} is; write ids alike")
     return [[rows_of[id_key(one)] for one in pair] for pair in cells], list(places)
-
-
-def _are_rows(cells: Sequence[Sequence[Any]], rows_of: dict[str, int], n: int) -> bool:
-    """Whether integers, none of which is an id, are row numbers."""
-    flat = [one for pair in cells for one in pair]
-    whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in flat)
-    return whole and not any(id_key(one) in rows_of for one in flat) and all(0 <= one < n for one in flat)
