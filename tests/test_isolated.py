@@ -26,6 +26,7 @@ from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileView
+from viewfuse.utils.settings import Advice, Setting
 
 pytestmark = pytest.mark.skipif(not process.POSSIBLE, reason="this system cannot pass files between processes")
 
@@ -136,6 +137,7 @@ class ForkedServer(process.ReaderProcess):
         self._pid = os.fork()
         if not self._pid:
             self._control.close()
+            os.setsid()  # as a server that is a program of its own
             faulthandler.disable()  # what is done here on purpose is no news
             try:
                 server.main(theirs.fileno())
@@ -208,7 +210,7 @@ def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
     reader = process._server._process
-    monkeypatch.setattr(client, "_listen", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(client, "limits_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         read_views(tmp_path / "a.npz")
     assert process._server is None
@@ -254,16 +256,27 @@ def test_what_does_not_fit_together_is_the_files_fault(tmp_path, monkeypatch):
 
 
 def test_what_comes_back_is_checked():
-    from viewfuse.io.isolated.jobs import Packed, Unpacked
-
-    packed = Packed()
+    packed = jobs.Packed()
     facts = packed.array(np.ones((2, 2)))
-    found = Unpacked(packed.files, *packed.close_with({}))
+    found = jobs.Unpacked(packed.files, *packed.close_with({}))
     assert found.array(facts).tolist() == [[1, 1], [1, 1]]
     for lie in ({"dtype": "|O"}, {"shape": [2, 2**40]}, {"start": 2**40}, {"shape": [-1, 2]}):
         with pytest.raises((DataError, ValueError)):
             found.array(facts | lie)
     packed.close()
+
+
+def test_messages_arrive_in_parts_and_values_as_they_were():
+    parts = ("use ", Setting("blocks", {"dtype": "start"}), Advice((" or ", Setting("header"))))
+    view = FileView(Path("x"), "x", sparse.csr_array(np.eye(2)), ["a", 2], ["p", None])
+    packed = jobs.Packed()
+    facts = jobs.Unpacked(packed.files, *packed.close_with({"error": ["DataError", parts], "contents": view})).facts
+    packed.close()
+    error = client._message(*facts["error"])
+    assert (type(error), error.parts) == (DataError, parts)
+    found = facts["contents"]
+    assert found["values"].toarray().tolist() == [[1, 0], [0, 1]]
+    assert (found["columns"], found["ids"]) == (["a", 2], ["p", None])
 
 
 @pytest.mark.parametrize("words", ["--help", "--version"])

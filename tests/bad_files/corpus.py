@@ -351,7 +351,7 @@ def _(path):
     version_5(path, matrix(b"X1", (2**30, 2**10), bytes(64)))
 
 
-@bad("hidden_bomb.mat", "a matrix claims the shape (8192, 8192), but has 968 bytes", bomb=True)
+@bad("hidden_bomb.mat", "a matrix claims the shape (8192, 8192), but has 1,000 bytes", bomb=True)
 def _(path):
     packer = zlib.compressobj(9)
     inside = matrix(b"X1", (2**13, 2**13), b"")
@@ -519,7 +519,7 @@ def _(path):
             group[part] = h5py.ExternalLink("other.mat", f"/{part}")
 
 
-@bad("hidden_soft73.mat", "'jc' is a link to another place")
+@bad("hidden_soft73.mat", "'data' is a link to another place")
 def _(path):
     group = hidden_group(path)
     with group.file:

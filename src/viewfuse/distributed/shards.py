@@ -25,6 +25,7 @@ from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.distributed.row_buckets import hashed_ids
 from viewfuse.errors import DataError
+from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.readers.parquet import (
     check_lengths,
     check_repeated,
@@ -35,7 +36,7 @@ from viewfuse.io.readers.parquet import (
     list_lengths,
     nth,
 )
-from viewfuse.io.readers.text import Blocks, pick_columns
+from viewfuse.io.readers.text import pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 

@@ -58,11 +58,6 @@ class FileView:
     ids: Sequence[Hashable] | None = None
     unread: Sequence[str] = ()
 
-    def rows(self, chosen: slice | NDArray[np.int64]) -> Any:
-        """The chosen rows as an array, or as a sparse matrix where the view is one."""
-        values = self.values[chosen]
-        return values if is_sparse(values) else np.asarray(values)
-
     def turned(self) -> FileView:
         """The view of a table whose columns are the samples; what stood for ids are the names of its columns."""
         if isinstance(self.columns, range):
@@ -84,10 +79,6 @@ class Contents:
     order: Sequence[Hashable] = ()
     mask: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
-
-    def source(self) -> FileSource:
-        """The views of the file as they belong together."""
-        return FileSource(self.views, ids=self.ids, order=self.order, mask=self.mask, labels=self.labels)
 
 
 class FileSource:
@@ -118,19 +109,46 @@ class FileSource:
         labels: NDArray[Any] | None = None,
     ) -> None:
         for view in views:
-            _check_view_shape(view)
+            shape, where = view.values.shape, f"{view.path}: view {view.name!r}"
+            if len(shape) != 2:
+                raise DataError(f"{where} has shape {shape}; a view has two dimensions, (samples, columns)")
+            if not shape[1]:
+                raise DataError(f"{where} has no columns: 0 feature(s); leave it out")
+            if view.ids is not None and len(view.ids) != shape[0]:
+                raise DataError(f"{where} has {shape[0]:,} rows, but there are {len(view.ids):,} ids; give one per row")
+            if len(view.columns) != shape[1]:
+                fault = f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many"
+                raise DataError(fault)
         self.views, self._mask, self.batch = views, mask, None
         self.labels = None if labels is None else _text(labels)
-        self._rows: list[NDArray[np.int64] | None]
-        if all(view.ids is None for view in views):
-            n = _common_length(views)
-            self._rows = [None] * len(views)
-            self.ids: NDArray[Any] = np.arange(n) if ids is None else _text(ids)
-            _check_length(views[0].path, n, len(views), ids=self.ids, mask=mask, labels=labels)
-        else:
+        self.ids: NDArray[Any]
+        self._rows: list[NDArray[np.int64] | None] = [None] * len(views)
+        if any(view.ids is not None for view in views):
             self.ids, self._rows = _join(views, order)
+        else:
+            n = views[0].values.shape[0]
+            self.ids = np.arange(n) if ids is None else _text(ids)
+            self._check_length(n)
         if not len(self.ids):
             raise DataError(f"{views[0].path} has no rows (0 sample(s)); it needs at least one")
+
+    def _check_length(self, n: int) -> None:
+        """Refuse views, ids, labels or a mask without ids of `n` samples each."""
+        path, n_views, mask = self.views[0].path, len(self.views), self._mask
+        counts = {view.name: view.values.shape[0] for view in self.views}
+        if set(counts.values()) != {n}:
+            listed = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
+            fault = f"{path}: the views have differing row counts ({listed})"
+            raise DataError(f"{fault}; give every view one row per sample")
+        for name, found in {"ids": self.ids, "labels": self.labels}.items():
+            if found is not None and found.shape != (n,):
+                fault = f"{path}: {name!r} has shape {found.shape}, but the views have {n:,} rows; give one per row"
+                raise DataError(fault)
+        if mask is not None and (np.shape(mask) != (n, n_views) or mask.dtype.kind not in "biuf"):
+            raise DataError(
+                f"{path}: 'mask' has shape {np.shape(mask)} and holds {mask.dtype}, but {n:,} rows of {n_views} views "
+                f"need ({n}, {n_views}); give True or False for each"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -191,9 +209,8 @@ class FileSource:
         lost = ids[~there]
         name = repr(lost.tolist()[0])
         who = f"{len(lost)} samples, such as {name}, have" if len(lost) > 1 else f"sample {name} has"
-        warn(
-            EmptySampleWarning(f"{self._files()}: {who} no view at all and {'are' if len(lost) > 1 else 'is'} left out")
-        )
+        left = "are left out" if len(lost) > 1 else "is left out"
+        warn(EmptySampleWarning(f"{self._files()}: {who} no view at all and {left}"))
         return there
 
     def _files(self) -> str:
@@ -204,7 +221,8 @@ class FileSource:
         view, places = self.views[v], self._rows[v]
         there = None if places is None else places[rows]
         present = np.ones(rows.stop - rows.start, dtype=bool) if there is None else there != ABSENT
-        found = view.rows(rows if there is None else there[present])
+        found = view.values[rows if there is None else there[present]]
+        found = found if is_sparse(found) else np.asarray(found)
         if present.all():
             return found, present
         if is_sparse(found):
@@ -224,19 +242,6 @@ class FileSource:
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
 
 
-def _check_view_shape(view: FileView) -> None:
-    shape = view.values.shape
-    where = f"{view.path}: view {view.name!r}"
-    if len(shape) != 2:
-        raise DataError(f"{where} has shape {shape}; a view has two dimensions, (samples, columns)")
-    if not shape[1]:
-        raise DataError(f"{where} has no columns: 0 feature(s); leave it out")
-    if view.ids is not None and len(view.ids) != shape[0]:
-        raise DataError(f"{where} has {shape[0]:,} rows, but there are {len(view.ids):,} ids; give one per row")
-    if len(view.columns) != shape[1]:
-        raise DataError(f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many")
-
-
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
     """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
@@ -245,29 +250,6 @@ def _text(ids: NDArray[Any]) -> NDArray[Any]:
     if text.dtype.kind == "U" and np.frombuffer(text.tobytes(), dtype=np.uint32).max(initial=0) > sys.maxunicode:
         raise ValueError("an id or a label has a letter that does not exist")
     return text
-
-
-def _common_length(views: Sequence[FileView]) -> int:
-    counts = {view.name: view.values.shape[0] for view in views}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
-        raise DataError(
-            f"{views[0].path}: the views have differing row counts ({listed}); give every view one row per sample"
-        )
-    return next(iter(counts.values()))
-
-
-def _check_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labels: Any) -> None:
-    for name, found in {"ids": ids, "labels": labels}.items():
-        if found is not None and np.shape(found) != (n,):
-            raise DataError(
-                f"{path}: {name!r} has shape {np.shape(found)}, but the views have {n:,} rows; give one per row"
-            )
-    if mask is not None and (np.shape(mask) != (n, n_views) or mask.dtype.kind not in "biuf"):
-        raise DataError(
-            f"{path}: 'mask' has shape {np.shape(mask)} and holds {mask.dtype}, but {n:,} rows of {n_views} views need "
-            f"({n}, {n_views}); give True or False for each"
-        )
 
 
 def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64] | None]]:
@@ -320,16 +302,14 @@ def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
     heads = [str(column).partition(".") for column in table.columns]
     if others or table.name in names or not all(dot and view in names for view, dot, _ in heads):
         return source
-    places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
-    parts = [_part(table, name, own) for name, own in places.items() if own]
+    parts = []
+    for name in names:
+        places = [i for i, (view, *_) in enumerate(heads) if view == name]
+        if places:  # of columns side by side nothing is copied
+            first, last = places[0], places[-1] + 1
+            chosen: Any = slice(first, last) if last - first == len(places) else list(places)
+            columns = [table.columns[i] for i in places]
+            parts.append(replace(table, name=name, values=table.values[:, chosen], columns=columns))
     found = FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
     found.batch = source.batch
     return found
-
-
-def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:
-    """One view of the table; of columns side by side nothing is copied."""
-    first, last = places[0], places[-1] + 1
-    chosen: Any = slice(first, last) if last - first == len(places) else list(places)
-    columns = [table.columns[i] for i in places]
-    return replace(table, name=name, values=table.values[:, chosen], columns=columns)

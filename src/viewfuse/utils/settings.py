@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -87,21 +87,6 @@ def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:
     if wrong or len(found) < len(texts):
         raise DataError(f"{what} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
     return found or None
-
-
-def as_plain(parts: Iterable[object]) -> list[Any]:
-    """The parts of a message in a form that JSON can hold."""
-    plain: dict[type, Callable[[Any], Any]] = {Setting: vars, Advice: as_plain}
-    return [plain.get(type(part), str)(part) for part in parts]
-
-
-def from_plain(parts: Iterable[Any]) -> list[Any]:
-    """The parts of a message from what `as_plain` made of them."""
-    kinds: dict[type, Callable[[Any], Any]] = {
-        dict: lambda one: Setting(**one),
-        list: lambda one: Advice(from_plain(one)),
-    }
-    return [kinds.get(type(part), str)(part) for part in parts]
 
 
 def checked_range(within: Any) -> tuple[int, int]:

@@ -37,20 +37,23 @@ class ReaderProcess:
         with theirs:
             command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *soon]
             nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            # modules are looked for where this process looks for them
+            own = str(Path(viewfuse.errors.__file__).parents[1])
+            path = os.pathsep.join([own, *(place for place in sys.path if place)])
+            env = {**os.environ, **_SETTINGS, "PYTHONPATH": path}
             self._process = subprocess.Popen(
-                command, **nothing, pass_fds=[theirs.fileno()], env=_environment(), start_new_session=True
+                command, **nothing, pass_fds=[theirs.fileno()], env=env, start_new_session=True
             )
 
     def send(self, ending: str) -> socket.socket:
         """Begin a job; what comes of it comes from the socket."""
         ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._control, [bytes([ENDINGS.index(ending)])], [theirs.fileno()])
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [bytes([ENDINGS.index(ending)])], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
         return ours
 
     def close(self) -> None:
@@ -63,13 +66,6 @@ class ReaderProcess:
         """Let it end without waiting, or leave it to the process that this one was forked from."""
         self._control.close()
         self._process.returncode = 0
-
-
-def _environment() -> dict[str, str]:
-    """Modules are looked for where this process looks for them."""
-    own = str(Path(viewfuse.errors.__file__).parents[1])
-    path = os.pathsep.join([own, *(place for place in sys.path if place)])
-    return {**os.environ, **_SETTINGS, "PYTHONPATH": path}
 
 
 _server: ReaderProcess | None = None

@@ -7,17 +7,27 @@ a mistake, not a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
-from viewfuse.data.digits import is_number, is_too_small, text_as_numbers
+from viewfuse.data.digits import (
+    EXACT,
+    ROWS_THAT_VARY,
+    SAMPLED,
+    TOO_CLOSE,
+    are_fewer_as_floats,
+    is_number,
+    is_too_small,
+    text_as_numbers,
+    whole_numbers,
+)
 from viewfuse.errors import DataError
 from viewfuse.io.safety import Spool
 from viewfuse.utils import memory
@@ -54,7 +64,8 @@ class Cells:
 
     def numbers(self, cells: Lines, ids: Sequence[str]) -> NDArray[np.float64]:
         """The cells of the samples `ids` as numbers, of shape (rows, columns); NaN where they are empty."""
-        cells = self._with_dots(cells, ids) if self._commas else cells
+        if self._commas:
+            cells = self._with_dots(cells, ids)
         numbers = text_as_numbers(cells)
         if numbers is None:  # empty cells are rare enough to look for them only now
             cells = [["nan" if is_nothing(cell) else cell for cell in row] for row in cells]
@@ -89,27 +100,40 @@ class Cells:
             self._first[c] = ids[cells.index(there[0])], there[0]
         kind, found = self._kinds.get(c, "number"), np.empty(len(cells))
         for row, cell in enumerate(cells):
-            value = nan if is_nothing(cell) else self._value(c, cell, kind)
+            value: float | None = nan
+            if is_nothing(cell):
+                pass
+            elif kind == "text":
+                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
+            elif kind == "number":
+                value = float(cell) if is_number(cell) else None
+            else:
+                value = _days(cell.strip()) if _kind(cell) == kind else None
             if value is None:
                 self._refuse(c, ids[row], cell, kind)
             found[row] = value
         return found
 
-    def _value(self, c: int, cell: str, kind: str) -> float | None:
-        """The number that a cell stands for, or that of its text; None where it is of another kind."""
-        if kind == "text":
-            return None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
-        if kind == "number":
-            return float(cell) if is_number(cell) else None
-        return _days(cell.strip()) if _kind(cell) == kind else None
-
     def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
-        """Name the cell that is unlike the others of its column: of text and numbers, the text."""
-        column = f"column {self._columns[c]!r}"
-        if kind == "text" and not is_number(cell):
-            raise DataError(f"{self._path}, {too_many(column)}", *DROP)
-        name, cell = self._first[c] if kind == "text" else (name, cell)
-        raise DataError(f"{self._path}, id {name!r}, {column}: {cell!r} ", *_fault(cell, kind))
+        """Say what is wrong with a cell unlike the others of its column: of text and numbers, with the text."""
+        column, unlike = f"column {self._columns[c]!r}", "unlike other cells of the column; correct it, or empty it if"
+        if kind == "text":
+            if not is_number(cell):
+                raise DataError(f"{self._path}, {too_many(column)}", *DROP)
+            name, cell = self._first[c]
+        fault: tuple[str | Setting, ...]
+        if kind == "date":
+            fault = (f"is no date, {unlike} nothing is known",)
+        elif is_too_small(cell):
+            fault = ("is too small for 64-bit floats, it would be 0; rescale the column",)
+        elif is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
+            fault = ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
+        elif kind == "text":
+            fault = (f"is not a number, {unlike} nothing is known",)
+        else:
+            cure = "empty the cell if nothing is known, begin all with a letter if they are categories, "
+            fault = f"is not a number; {cure}", *DROP
+        raise DataError(f"{self._path}, id {name!r}, {column}: {cell!r} ", *fault)
 
     def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
         """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
@@ -151,15 +175,26 @@ def _days(text: str) -> float | None:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / _SECONDS
 
 
-def _fault(cell: str, kind: str) -> tuple[str | Setting, ...]:
-    """What is wrong with a cell that is not of the kind of its column, and the cure."""
-    if kind == "date":
-        return ("is no date, unlike other cells of the column; correct it, or empty it if nothing is known",)
-    if is_too_small(cell):
-        return ("is too small for 64-bit floats, it would be 0; rescale the column",)
-    if is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
-        return ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
-    if kind == "text":
-        return ("is not a number, unlike other cells of the column; correct it, or empty it if nothing is known",)
-    cure = "empty the cell if nothing is known, begin all with a letter if they are categories, "
-    return f"is not a number; {cure}", *DROP
+class CheckedRows:
+    """Rows of numbers, block by block; whole numbers that differ in the file, but not as floats, are refused."""
+
+    def __init__(self, path: Path, columns: Sequence[Any]) -> None:
+        self._path, self._columns, self._spool = path, columns, Spool(len(columns))
+        self._seen: dict[int, set[int]] = {}
+
+    def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
+        """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
+        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
+            seen = self._seen.setdefault(column, set())
+            if len(seen) < SAMPLED:
+                seen.update(whole_numbers(exact(column)))
+        self._spool.add(block)
+
+    def table(self) -> NDArray[np.float64]:
+        """All rows, of shape (rows, columns)."""
+        table = self._spool.table()
+        for column, seen in self._seen.items():
+            if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
+                where = f"{self._path}, column {self._columns[column]!r}"
+                raise DataError(f"{where}: {TOO_CLOSE}; ids belong into the column of ids")
+        return table

@@ -26,9 +26,23 @@ SPARSE = {"format", "data", *_PLACES}
 
 
 def read_npz(path: Path) -> Contents:
-    """The views in a .npz file."""
+    """The views in a .npz file; pickles, bombs and headers that lie are refused before any data are read."""
+    allowance, seen = Allowance(path, "store it uncompressed with numpy.savez"), set[str]()
     with zipfile.ZipFile(path) as archive:
-        _check_headers(path, archive)
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in seen:
+                raise DataError(f"{path}: {name!r} is there twice; write it again with numpy.savez")
+            seen.add(name)
+            with archive.open(member) as file:
+                shape, dtype = _header(path, file)
+            if dtype.hasobject:
+                fault = f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text"
+                raise DataError(fault)
+            claimed, held = bytes_of(shape, dtype), member.file_size
+            if not 0 <= held - claimed <= _LONGEST_HEADER:
+                raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {held:,}; write it again")
+            allowance.take(claimed)
     with np.load(path, allow_pickle=False) as data:
         arrays = {name: data[name] for name in data.files}
     return _contents(path, {"view_0": _sparse(path, arrays)} if set(arrays) >= SPARSE else arrays)
@@ -64,7 +78,9 @@ def read_npy_folder(folder: Path) -> Contents:
 
 
 def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
-    names = _pick_views(arrays)
+    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
+    numbered = in_order(name for name in arrays if re.fullmatch(r"view_\d+", name))
+    names = numbered or [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
     for name in names:
@@ -72,39 +88,12 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
             shape = arrays[name].shape
             raise DataError(f"{path}: {name!r} has shape {shape}; a view has two dimensions, (samples, columns)")
     views = [FileView(path, name, arrays[name], range(arrays[name].shape[1])) for name in names]
-    return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
-
-
-def _pick_views(arrays: Mapping[str, Any]) -> list[str]:
-    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
-    numbered = [name for name in arrays if re.fullmatch(r"view_\d+", name)]
-    if numbered:
-        return in_order(numbered)
-    return [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
+    return Contents(views, **{name: arrays.get(name) for name in NOT_VIEWS})
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names that end in numbers, in the order of these."""
     return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))
-
-
-def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse pickles, bombs and headers that lie, without reading any data."""
-    allowance = Allowance(path, "store it uncompressed with numpy.savez")
-    seen: set[str] = set()
-    for member in archive.infolist():
-        name = member.filename.removesuffix(".npy")
-        if name in seen:
-            raise DataError(f"{path}: {name!r} is there twice; write it again with numpy.savez")
-        seen.add(name)
-        with archive.open(member) as file:
-            shape, dtype = _header(path, file)
-        if dtype.hasobject:
-            raise DataError(f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text")
-        claimed = bytes_of(shape, dtype)
-        if not 0 <= member.file_size - claimed <= 65_536:
-            raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {member.file_size:,}; write it again")
-        allowance.take(claimed)
 
 
 def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -7,7 +7,7 @@ import gzip
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate, chain, count, islice, pairwise
 from operator import itemgetter
@@ -18,20 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import is_nothing
-from viewfuse.data.digits import (
-    EXACT,
-    ROWS_THAT_VARY,
-    SAMPLED,
-    TOO_CLOSE,
-    are_fewer_as_floats,
-    is_number,
-    whole_numbers,
-)
+from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.cells import Cells
-from viewfuse.io.safety import Allowance, Spool
+from viewfuse.io.isolated.jobs import Blocks, ReadJob
+from viewfuse.io.readers.cells import Cells, CheckedRows
+from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView, ending_of, view_of
 from viewfuse.utils.console import some, tell
 from viewfuse.utils.settings import Setting
@@ -39,50 +31,47 @@ from viewfuse.utils.settings import Setting
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
-Lines = Sequence[Sequence[str]]
 _QUOTED = re.compile('"[^"]*"')
 _MANY = 6
 """So many numbers in rising or falling order are names, such as wavelengths; fewer may be in order by chance."""
-Blocks = Mapping[str, str | Sequence[str]]
-"""Per view the names of its columns, or a pattern such as "rna_*"."""
 
 
 def read_text(job: ReadJob) -> list[FileView]:
     """The views of one file; with `blocks` several, and columns that belong to none are not looked at."""
-    path, id_column, blocks = job.path, job.id_column, job.blocks
+    path, reading = job.path, job.reading
     try:
         how: Any = {"newline": "", "encoding": "utf-8-sig"}
         is_packed = path.suffix.lower() == ".gz"
         with gzip.open(path, "rt", **how) if is_packed else path.open(**how) as file:
-            lines, sign = _separated(path, file)
-            names, rows = _names_and_rows(job, lines)
-            place = 0 if id_column is None else names.index(id_column)
+            lines = _lines(path, file)
+            first, usual = next(lines, ""), DELIMITERS[ending_of(path)]
+            bare = _QUOTED.sub("", first)
+            sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
+            names, rows = _names_and_rows(job, csv.reader(chain([first], lines), delimiter=sign, strict=True))
+            place = 0 if reading.id_column is None else names.index(reading.id_column)
             every = names[:place] + names[place + 1 :]
-            columns = job.chosen(every)
-            views = {view_of(path): columns} if blocks is None else pick_columns(path, columns, blocks)
-            places = _places(path, names, views)
-            wanted = [places[column] for found in views.values() for column in found]
+            columns = reading.chosen(path, every)
+            views = {view_of(path): columns}
+            if reading.blocks is not None:
+                views = pick_columns(path, columns, reading.blocks)
+            wanted = [column for found in views.values() for column in found]
+            counts = Counter(names)
+            if twice := [column for column in wanted if counts[column] > 1]:
+                raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
             ids, table, reader = _read_rows(path, rows, names, place, wanted, sign)
-            if id_column is None:
-                _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
-    if job.header is False and not reader.texts:
+    fractions = any("." in name.rstrip("0").rstrip(".") for name in ids)
+    if reading.id_column is None and fractions and all(map(is_number, ids)):
+        fault = f"{path}: the first column {names[0]!r} holds measurements, not ids; name the column of ids with "
+        raise DataError(fault, Setting("id_column"), ", or add one")
+    if reading.header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
     kept = set(columns)
     unread = tuple(name for name in every if name not in kept)
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
-
-
-def _separated(path: Path, file: TextIO) -> tuple[Iterator[list[str]], str]:
-    """The lines as cells, and what separates them: a semicolon where it divides the first line of a .csv into more."""
-    lines, usual = _lines(path, file), DELIMITERS[ending_of(path)]
-    first = next(lines, "")
-    bare = _QUOTED.sub("", first)
-    sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
-    return csv.reader(chain([first], lines), delimiter=sign, strict=True), sign
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -93,10 +82,8 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         if allowance is not None:
             allowance.take(len(line))
         if len(line) == _LONGEST_LINE:
-            raise DataError(
-                f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table; "
-                "check how its lines end"
-            )
+            fault = f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table"
+            raise DataError(f"{fault}; check how its lines end")
         if not line:
             return
         yield line
@@ -104,35 +91,30 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
 
 def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str], Iterator[list[str]]]:
     """Names of all columns, numbers where there is no header, and the lines of samples."""
-    path, first = job.path, next(lines, [])
+    path, reading, first = job.path, job.reading, next(lines, [])
     names = [unmarked(name) for name in _trimmed(first)]
-    if job.header is False:
+    if reading.header is False:
         for option in ("only", "drop", "id_column", "blocks"):
-            if getattr(job, option) not in (None, (), []):
+            if getattr(reading, option) not in (None, (), []):
                 fault = f"{path}: ", Setting(option), " names columns, but with "
                 raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
-    _check_first_line(path, names, job.id_column)
-    if job.header is False:
+    if not "".join(names).strip():
+        raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
+    if len(names) < 2:
+        raise DataError(f"{path}: its first line, {_first_line_fault(path, names[0])}")
+    if reading.id_column is not None and reading.id_column not in names:
+        raise DataError(f"{path} has no column {reading.id_column!r}; it has {some(names, 8)}")
+    if reading.header is False:
         return [str(place) for place in range(len(first))], chain([first], lines)
     second = next(lines, [])
-    if job.header is None and job.id_column is None:
-        check_names(path, names, second)
+    if reading.header is None and reading.id_column is None:
+        _check_names(path, names, second)
     return names, chain([second], lines)
 
 
-def _check_first_line(path: Path, header: list[str], id_column: str | None) -> None:
-    if not "".join(header).strip():
-        raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
-    if len(header) < 2:
-        raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
-    if id_column is not None and id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {some(header, 8)}")
-
-
-def _first_line_fault(path: Path, header: list[str]) -> str:
+def _first_line_fault(path: Path, line: str) -> str:
     """What is wrong with a first line of one cell, and what to do."""
-    line, sign = "".join(header), DELIMITERS[ending_of(path)]
-    shown = f"{reprlib.repr(line)},"
+    sign, shown = DELIMITERS[ending_of(path)], f"{reprlib.repr(line)},"
     if "\t" in line and sign != "\t":
         return f"{shown} is separated by tabs; call the file .tsv"
     for other in ";,|":
@@ -145,48 +127,31 @@ def _first_line_fault(path: Path, header: list[str]) -> str:
     )
 
 
-def _places(path: Path, header: list[str], views: dict[str, list[str]]) -> dict[str, int]:
-    """Where each column stands; those that are asked for must have names of their own."""
-    counts = Counter(header)
-    for column in (column for found in views.values() for column in found):
-        if counts[column] > 1:
-            raise DataError(f"{path}: two columns are called {column!r}; give each a name of its own")
-    return {column: place for place, column in enumerate(header)}
-
-
 def _read_rows(
-    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[int], sign: str
+    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[str], sign: str
 ) -> tuple[list[str], NDArray[np.float64], Cells]:
     """Ids, the wanted columns, and what read them, a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
-    spool, digits, columns = Spool(len(wanted)), Digits(), [header[c] for c in wanted]
-    reader = Cells(path, columns, commas=sign != ",")
-    take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
+    rows, reader = CheckedRows(path, wanted), Cells(path, wanted, commas=sign != ",")
+    position = {column: c for c, column in enumerate(header)}
+    places = [position[column] for column in wanted]
+    take = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
-        _check_ragged(path, block, len(header), len(ids))
+        for row, cells in enumerate(block, len(ids) + 1):
+            if len(cells) != len(header):
+                fault = f"{path}, data row {row} has {len(cells)} cells instead of {len(header)}"
+                raise DataError(f"{fault}; check quotes and delimiters")
         names = [unmarked(row[place]) for row in block]
         cells = [take(row) for row in block]
-        numbers = reader.numbers(cells, names)
-        digits.look(numbers, lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
-        spool.add(numbers)
+        rows.add(reader.numbers(cells, names), lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
-    table = spool.table()
-    digits.check(path, columns, table)
+    table = rows.table()
     if said := ["separated by ';'"] * (sign == ";") + reader.said():
         tell(f"{path}: {', '.join(said)}")
     return ids, table, reader
-
-
-def _check_measurements(path: Path, column: str, ids: list[str]) -> None:
-    if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
-        raise DataError(
-            f"{path}: the first column {column!r} holds measurements, not ids; name the column of ids with ",
-            Setting("id_column"),
-            ", or add one",
-        )
 
 
 def _trimmed(line: list[str], width: int = 1) -> list[str]:
@@ -197,16 +162,7 @@ def _trimmed(line: list[str], width: int = 1) -> list[str]:
     return line[:end]
 
 
-def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
-    for row, cells in enumerate(rows):
-        if len(cells) != width:
-            raise DataError(
-                f"{path}, data row {before + row + 1} has {len(cells)} cells instead of {width}; "
-                "check quotes and delimiters"
-            )
-
-
-def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
+def _check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
     """Ask about a first line that looks like a sample; `first` and `second` are lines that begin with the id."""
     names = [cell for cell in first[1:] if not is_nothing(cell)]
     numeric = bool(names) and all(is_number(name) for name in names)
@@ -230,52 +186,25 @@ def _are_labels(numbers: Sequence[float]) -> bool:
 
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
     """Per view its columns: in the order of the file for a pattern, in that of the list for a list."""
-    known = dict.fromkeys(columns)
-    chosen = {view: _matching(path, known, view, wanted) for view, wanted in blocks.items()}
+    chosen: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
-    for view, found in chosen.items():
+    known = dict.fromkeys(columns)
+    there = some(known, 6)
+    for view, wanted in blocks.items():
+        if isinstance(wanted, str):
+            found = [column for column in known if fnmatchcase(column, wanted)]
+        else:
+            found = list(wanted)
+            if absent := [column for column in found if column not in known]:
+                fault = f"{path}: block {view!r} names {absent[0]!r}, but the columns are {there}; correct the name"
+                raise DataError(fault)
+        if not found:
+            fault = f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {there}"
+            raise DataError(f"{fault}; correct the pattern")
         for column in found:
             if column in owner:
-                raise DataError(
-                    f"{path}: column {column!r} belongs to blocks {owner[column]!r} and {view!r}; narrow one of them"
-                )
+                both = f"blocks {owner[column]!r} and {view!r}"
+                raise DataError(f"{path}: column {column!r} belongs to {both}; narrow one of them")
             owner[column] = view
+        chosen[view] = found
     return chosen
-
-
-def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Sequence[str]) -> list[str]:
-    if isinstance(wanted, str):
-        found = [column for column in columns if fnmatchcase(column, wanted)]
-    else:
-        absent = [column for column in wanted if column not in columns]
-        if absent:
-            raise DataError(
-                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {some(columns, 6)}; correct the name"
-            )
-        found = list(wanted)
-    if not found:
-        raise DataError(
-            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {some(columns, 6)}; "
-            "correct the pattern"
-        )
-    return found
-
-
-class Digits:
-    """Looks at the blocks of a table as they are read; most have no such numbers, and cost next to nothing."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, set[int]] = {}
-
-    def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
-        """Look at rows of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
-        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
-            seen = self._seen.setdefault(column, set())
-            if len(seen) < SAMPLED:
-                seen.update(whole_numbers(exact(column)))
-
-    def check(self, path: Path, columns: Sequence[Any], table: NDArray[np.float64]) -> None:
-        """Refuse a column whose whole numbers differ, but not as floats."""
-        for column, seen in self._seen.items():
-            if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
-                raise DataError(f"{path}, column {columns[column]!r}: {TOO_CLOSE}; ids belong into the column of ids")
