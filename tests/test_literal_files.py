@@ -336,13 +336,12 @@ def test_results_stand_beside_the_cells_of_their_names():
     )
     rows = writers._rows(["10", "x", "20", "30"], results.ids)
     assert rows.tolist() == [1, -1, 2, 0]
-    found = writers._columns(rows, results, "k")
+    found, tables = writers._by_cell(rows, results, "k")
     assert found["k"].codes.tolist() == [0, -1, -1, 1]  # "20" is an outlier
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
-    np.testing.assert_array_equal(
-        writers.placed_dense_rows(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]]
-    )
+    assert list(tables) == ["X_k"]
+    np.testing.assert_array_equal(tables["X_k"], [[2, 3], [math.nan] * 2, [4, 5], [0, 1]])
 
 
 def test_limits_let_pass_what_just_meets_them():

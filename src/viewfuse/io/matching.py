@@ -57,61 +57,45 @@ def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> N
     Where the names of a table's columns are ids of others, its samples seem to stand in columns. Those of new samples
     may be apart, unless they are spelled otherwise.
     """
-    sides = _sides(views)
-    if len({side.path for side in sides}) < 2:
-        return
-    alone = [side for side in sides if not _match(side.ids, _of_others(sides, side))]
-    if not alone:
-        return
-    turned = [side for side in alone if _match(side.columns, _of_others(sides, side))]
-    if turned:
-        raise _seem_turned(turned, sides)
-    pairs = [(side, other) for side in alone for other in sides if side is not other]
-    alike = [pair for pair in pairs if read_alike(pair[0].ids, pair[1].ids)]
-    if alike or not new_samples:
-        raise _share_nothing(*(alike or pairs)[0])
-
-
-def _sides(views: Sequence[FileView]) -> list[_Side]:
-    """One per file: several views of one have the same ids."""
-    listed = alike([list(view.ids or ()) for view in views])
-    found: dict[Path, _Side] = {}
-    for view, ids in zip(views, listed, strict=True):
+    sides: dict[Path, _Side] = {}  # one per file: several views of one have the same ids
+    for view, ids in zip(views, alike([list(view.ids or ()) for view in views]), strict=True):
         columns = () if isinstance(view.columns, range) else (str(name).strip() for name in view.columns)
-        found.setdefault(view.path, _Side(view.name, view.path, dict.fromkeys(ids), dict.fromkeys(columns)))
-    return list(found.values())
+        sides.setdefault(view.path, _Side(view.name, view.path, dict.fromkeys(ids), dict.fromkeys(columns)))
 
+    def others(own: _Side) -> Names:
+        return {name: None for side in sides.values() if side is not own for name in side.ids}
 
-def _of_others(sides: Sequence[_Side], own: _Side) -> Names:
-    return {name: None for side in sides if side is not own for name in side.ids}
-
-
-def _common(one: Names, other: Names) -> int:
-    return len(one.keys() & other.keys())
+    alone = [side for side in sides.values() if not _match(side.ids, others(side))]
+    if len(sides) < 2 or not alone:
+        return
+    turned = [side for side in alone if _match(side.columns, others(side))]
+    if turned:
+        first = turned[0]
+        common = len(first.columns.keys() & others(first).keys())
+        raise DataError(
+            f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so "
+            "its samples seem to stand in columns; ",
+            Setting("transpose", [side.view for side in turned]),
+            " reads it the other way round",
+        )
+    pairs = [(side, other) for side in alone for other in sides.values() if side is not other]
+    spelled = [pair for pair in pairs if read_alike(pair[0].ids, pair[1].ids)]
+    if spelled or not new_samples:
+        raise _share_nothing(*(spelled or pairs)[0])
 
 
 def _match(one: Names, other: Names) -> bool:
     """Whether two sets of names share some, and not hardly any."""
-    common = _common(one, other)
+    common = len(one.keys() & other.keys())
     return common > 0 and common >= min(_FEW, _SHARE * min(len(one), len(other)))
 
 
-def _seem_turned(turned: Sequence[_Side], sides: Sequence[_Side]) -> DataError:
-    first = turned[0]
-    common = _common(first.columns, _of_others(sides, first))
-    return DataError(
-        f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so its "
-        "samples seem to stand in columns; ",
-        Setting("transpose", [side.view for side in turned]),
-        " reads it the other way round",
-    )
-
-
 def _share_nothing(one: _Side, other: _Side) -> DataError:
-    common = _common(one.ids, other.ids)
+    common = len(one.ids.keys() & other.ids.keys())
     shared = f"{common:,} of {min(len(one.ids), len(other.ids)):,} ids" if common else "no id"
-    columns = _common(one.columns, other.columns)
+    columns = len(one.columns.keys() & other.columns.keys())
     alike = f" (but {columns:,} names of columns)" if columns and _match(one.columns, other.columns) else ""
+    mine, theirs = (some([name for name in a.ids if name not in b.ids]) for a, b in ((one, other), (other, one)))
     cure: tuple[str | Setting, ...] = ("spell them alike in all files",)
     spelled = read_alike(one.ids, other.ids)
     if spelled:
@@ -120,13 +104,8 @@ def _share_nothing(one: _Side, other: _Side) -> DataError:
         turned = Setting("transpose", [one.view, other.view])
         cure = "if samples stand in columns, use ", turned, "; if the files have other samples, join them into one"
     return DataError(
-        f"{one.path} and {other.path} share {shared}{alike}: {_alone(one, other)} against {_alone(other, one)}; ",
+        f"{one.path} and {other.path} share {shared}{alike}: {mine} against {theirs}; ",
         *cure,
         "; if they are meant to be apart, use ",
         Setting("allow_disjoint", True),
     )
-
-
-def _alone(one: _Side, other: _Side) -> str:
-    """Ids of one that the other lacks."""
-    return some([name for name in one.ids if name not in other.ids])
