@@ -7,11 +7,10 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, ViewfuseError
 from viewfuse.utils.settings import Advice, Setting
@@ -20,8 +19,6 @@ if TYPE_CHECKING:  # the command line says what it can do before NumPy is import
     import numpy as np
     from numpy.typing import NDArray
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _NO_LIMIT = 2**62
 _SHARE = 4
 """What takes more than one part in so many of the free memory is kept on disk."""
@@ -108,15 +105,8 @@ def memory_errors() -> Iterator[None]:
             raise _out_of_memory(error) from None
 
 
-def with_memory_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, inside `memory_errors`."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with memory_errors():
-            return function(*args, **kwargs)
-
-    return call
+with_memory_errors = memory_errors()
+"""The decorator of a function that is called inside `memory_errors`."""
 
 
 def _is_full(error: Exception) -> bool:
