@@ -5,12 +5,14 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,35 +124,25 @@ def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
 def _forked(monkeypatch):
     """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
     monkeypatch.setattr(process, "_server", None)  # the usual one waits: it takes a second to start
-    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "_started", forked_server)
     yield
     process.stop()
 
 
-class ForkedServer(process.ReaderProcess):
+def forked_server(soon):
     """A server that is this process as it is now, monkeypatches and all."""
-
-    def __init__(self, soon):
-        import socket
-
-        self._control, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if not self._pid:
-            self._control.close()
+    control, theirs = socket.socketpair()
+    with theirs:
+        pid = os.fork()
+        if not pid:
+            control.close()
             os.setsid()  # as a server that is a program of its own
             faulthandler.disable()  # what is done here on purpose is no news
             try:
                 server.main(theirs.fileno())
             finally:
                 os._exit(0)
-        theirs.close()
-
-    def close(self):
-        self._control.close()
-        os.waitpid(self._pid, 0)
-
-    def forget(self):
-        self._control.close()
+    return control, SimpleNamespace(wait=lambda seconds: os.waitpid(pid, 0))
 
 
 @pytest.mark.usefixtures("_forked")
@@ -165,7 +157,7 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
 
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     monkeypatch.setattr(jobs, "_SECONDS", 1)
-    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "_started", forked_server)
     for fault, error, words in (
         (swell, NotEnoughMemory, "trusted=True reads it without limits"),
         (hang, DataError, "1 s of computing"),
@@ -200,8 +192,8 @@ def _own_server(monkeypatch):
 def test_a_server_that_has_gone_is_started_again(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    process._server._process.kill()
-    process._server._process.wait()
+    process._server[1].kill()
+    process._server[1].wait()
     assert read_views(tmp_path / "a.npz").widths == (2,)
 
 
@@ -209,7 +201,7 @@ def test_a_server_that_has_gone_is_started_again(tmp_path):
 def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    reader = process._server._process
+    reader = process._server[1]
     monkeypatch.setattr(client, "limits_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         read_views(tmp_path / "a.npz")

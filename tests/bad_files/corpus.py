@@ -209,7 +209,7 @@ def _(path):
         archive.writestr("view_0.npy", content)
 
 
-@bad("long_header.npz", "the header of an array is too long to be true", bomb=True)
+@bad("long_header.npz", "would grow from", bomb=True)
 def _(path):
     start = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27)
     zip_bomb(path, "view_0.npy", head=start, block=b" " * 2**20, times=2**7)
