@@ -63,21 +63,20 @@ def checked_count(name: str, given: Any, least: int = 1, *, auto: int | None = N
 
 def spelled(message: object, spell: Spell) -> str:
     """An error, a warning or a text, with its parameters as the reader writes them."""
-    return "".join(_spelled(part, spell) for part in getattr(message, "parts", (str(message),)))
+    text = ""
+    for part in message if isinstance(message, Advice) else getattr(message, "parts", (str(message),)):
+        if isinstance(part, Setting):
+            text += written(part, spell)
+        elif not isinstance(part, Advice):
+            text += str(part)
+        elif not any(isinstance(one, Setting) and spell(one) is None for one in part):
+            text += spelled(part, spell)
+    return text
 
 
 def written(setting: Setting, spell: Spell) -> str:
     """A parameter as the reader writes it, and as in Python where there is no such parameter."""
     return spell(setting) or str(setting)
-
-
-def _spelled(part: object, spell: Spell) -> str:
-    if isinstance(part, Setting):
-        return written(part, spell)
-    if not isinstance(part, Advice):
-        return str(part)
-    unknown = any(isinstance(one, Setting) and spell(one) is None for one in part)
-    return "" if unknown else "".join(_spelled(one, spell) for one in part)
 
 
 def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:

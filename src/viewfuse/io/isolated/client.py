@@ -60,19 +60,27 @@ def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
 
 def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
     """What was read; or an error, where the other process found one, or met its end."""
+    path, ending = job.path, job.ending
     if not answer:
-        raise DataError(
-            f"{job.path} cannot be read, since the process that reads files does not start",
-            Advice(("; ", Setting("trusted", True), " reads it in this process")),
-        )
+        fault = f"{path} cannot be read, since the process that reads files does not start"
+        raise DataError(fault, Advice(("; ", Setting("trusted", True), " reads it in this process")))
     status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
     if status or len(answer) != RESULT.size + ENDED.size or not handles:
-        raise _ended(job, status)
-    with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
+        number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
+        if number in _TIME:
+            raise DataError(
+                f"{path} was not read in {limits_of(path).cpu} s of computing, so it seems to be a damaged {ending} "
+                "file; write it again",
+                Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
+            )
+        how = signal.Signals(number).name if number else "without a signal"
+        fault = f"{path} is no readable {ending} file (it made the library that reads such files crash, {how})"
+        raise DataError(f"{fault}; write it again")
+    with guarded(path):  # a reader that a damaged file has misled may hand back what does not fit together
         facts = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:]).facts
         if "contents" in facts:
             rest = facts["contents"]
-            views = [FileView(**view | {"path": job.path}) for view in rest.pop("views")]
+            views = [FileView(**view | {"path": path}) for view in rest.pop("views")]
             contents = Contents(views, **rest)
     for name, parts in facts.get("warnings", ()):
         warn(_message(name, parts))
@@ -84,19 +92,3 @@ def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
 def _message(name: str, parts: Sequence[Any]) -> Any:
     """An error or a warning of ours; a list within its parts was advice."""
     return getattr(viewfuse.errors, name)(*(Advice(part) if isinstance(part, list) else part for part in parts))
-
-
-def _ended(job: ReadJob, status: int) -> DataError:
-    """The error of a process that ended before it had read its file."""
-    number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
-    if number in _TIME:
-        return DataError(
-            f"{job.path} was not read in {limits_of(job.path).cpu} s of computing, so it seems to be a damaged "
-            f"{job.ending} file; write it again",
-            Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
-        )
-    how = signal.Signals(number).name if number else "without a signal"
-    return DataError(
-        f"{job.path} is no readable {job.ending} file (it made the library that reads such files crash, {how}); "
-        "write it again"
-    )

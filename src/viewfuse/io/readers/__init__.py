@@ -20,13 +20,20 @@ from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import AS_USUAL, Blocks, Reading, ReadJob, is_among
 from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
-from viewfuse.io.matching import check_matching, with_pattern
 from viewfuse.io.readers.hdf5 import h5ad_places, read_annotated
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import Contents, FileSource, FileView, ending_of, view_of
+from viewfuse.io.source import (
+    Contents,
+    FileSource,
+    FileView,
+    check_matching,
+    ending_of,
+    view_of,
+    with_pattern,
+)
 from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting

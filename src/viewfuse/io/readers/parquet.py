@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.cells import Cells, CheckedRows
-from viewfuse.io.readers.text import pick_columns
+from viewfuse.io.readers.text import Cells, CheckedRows, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, some, warn
