@@ -142,7 +142,14 @@ def forked_server(soon):
                 server.main(theirs.fileno())
             finally:
                 os._exit(0)
-    return control, SimpleNamespace(wait=lambda seconds: os.waitpid(pid, 0))
+    ended = []
+
+    def wait(seconds=None):
+        ended.append(ended[0] if ended else os.waitpid(pid, 0)[1])
+
+    return control, SimpleNamespace(
+        wait=wait, kill=lambda: os.kill(pid, signal.SIGKILL), poll=lambda: ended[0] if ended else None
+    )
 
 
 @pytest.mark.usefixtures("_forked")
@@ -180,15 +187,7 @@ def test_warnings_come_along(tmp_path):
     assert noticed[0].filename == __file__
 
 
-@pytest.fixture
-def _own_server(monkeypatch):
-    """A process that may be ended: the usual one has imported for seconds what other tests need."""
-    monkeypatch.setattr(process, "_server", None)
-    yield
-    process.stop()
-
-
-@pytest.mark.usefixtures("_own_server")
+@pytest.mark.usefixtures("_forked")
 def test_a_server_that_has_gone_is_started_again(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
@@ -197,7 +196,7 @@ def test_a_server_that_has_gone_is_started_again(tmp_path):
     assert read_views(tmp_path / "a.npz").widths == (2,)
 
 
-@pytest.mark.usefixtures("_own_server")
+@pytest.mark.usefixtures("_forked")
 def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")

@@ -36,11 +36,11 @@ def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
     """All that comes back about a job, and files with it; None where the server is gone."""
     answer, handles = b"", []
     try:
-        channel = process.send(job.ending)
+        limits, channel = limits_of(job.path), process.send(job.ending)
         if channel is not None:
             with channel:
-                channel.settimeout(limits_of(job.path).wall + _PATIENCE)  # the kernel has ended the reader long before
-                text = job.as_json()
+                channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
+                text = job.as_json(limits)
                 channel.sendall(LENGTH.pack(len(text)) + text)
                 while part := socket.recv_fds(channel, RESULT.size + ENDED.size, 253):
                     handles += part[1]

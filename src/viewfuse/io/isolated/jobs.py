@@ -104,22 +104,23 @@ class ReadJob:
         """The ending of the file, in small letters."""
         return ending_of(self.path)
 
-    def as_json(self) -> bytes:
-        """The job for another process, with the folder that its path starts from."""
+    def as_json(self, limits: ReadingLimits) -> bytes:
+        """The job for another process, with its limits and the folder that its path starts from."""
         try:
             folder = os.getcwd()
         except FileNotFoundError:  # it was removed under our feet; whole paths still lead somewhere
             folder = None
-        return json.dumps({**asdict(self), "path": os.fspath(self.path), "folder": folder}, default=list).encode()
+        facts = {**asdict(self), "path": os.fspath(self.path), "folder": folder, "limits": limits}
+        return json.dumps(facts, default=list).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> ReadJob:
-        """The job again; this process goes to the folder that its path starts from."""
+    def from_json(cls, text: bytes) -> tuple[ReadJob, ReadingLimits]:
+        """The job again, and its limits; this process goes to the folder that its path starts from."""
         facts: dict[str, Any] = json.loads(text)
-        folder = facts.pop("folder")
+        folder, limits = facts.pop("folder"), ReadingLimits(*facts.pop("limits"))
         if folder is not None:
             os.chdir(folder)
-        return cls(**facts | {"path": Path(facts["path"]), "reading": Reading(**facts["reading"])})
+        return cls(**facts | {"path": Path(facts["path"]), "reading": Reading(**facts["reading"])}), limits
 
 
 def is_among(column: str, patterns: Sequence[str]) -> bool:

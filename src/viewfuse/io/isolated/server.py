@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
-from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, Packed, ReadJob, impose, limits_of
+from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, Packed, ReadJob, impose
 from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import parse
 from viewfuse.utils.settings import Advice, Setting
@@ -68,8 +68,8 @@ def _watch(channel: socket.socket) -> None:
             channel.sendall(ENDED.pack(b"E", os.waitpid(reader, 0)[1]))
         else:
             with channel.makefile("rb") as file:
-                job = ReadJob.from_json(file.read(*LENGTH.unpack(file.read(LENGTH.size))))
-            impose(limits_of(job.path))
+                job, limits = ReadJob.from_json(file.read(*LENGTH.unpack(file.read(LENGTH.size))))
+            impose(limits)
             packed = Packed()
             try:
                 where = packed.close_with(_outcome(job))
