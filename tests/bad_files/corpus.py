@@ -556,12 +556,12 @@ def _(path):
 @bad("bomb.parquet", "would grow from", bomb=True)
 def _(path):
     column = pa.array(np.zeros(2**20))
-    pq.write_table(pa.table({f"x{c}": column for c in range(32)}), path, compression="zstd")
+    pq.write_table(pa.table({f"x{c}": column for c in range(8)}), path, compression="zstd")
 
 
 @bad("list_bomb.parquet", "would grow from", bomb=True)
 def _(path):
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**25)), 2**10)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**22)), 2**7)
     pq.write_table(pa.table({"id": range(2**15), "e": lists}), path, compression="zstd", use_dictionary=False)
 
 

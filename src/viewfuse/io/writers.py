@@ -93,10 +93,10 @@ def _labels(views: Views, judged: Judged) -> Iterator[Sequence[Any]]:
 
 def named_rows(
     header: Sequence[str], rows: Iterable[Sequence[Any]], names: Names
-) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+) -> tuple[Sequence[str], Iterable[tuple[Any, ...]]]:
     """Header and rows with a column "name" behind "label"; the same where there are no names."""
     if not names:
-        return header, rows
+        return header, map(tuple, rows)
     place = header.index("label") + 1
     named = ((*row[:place], names.get(int(row[place - 1]), ""), *row[place:]) for row in rows)
     return (*header[:place], "name", *header[place:]), named

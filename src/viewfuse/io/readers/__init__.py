@@ -113,12 +113,12 @@ def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Vi
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
     """Open files as `read_views` does, without making Views of them yet."""
-    named = isinstance(paths, Mapping)
-    given = list(paths.values()) if named else [paths] if isinstance(paths, (str, PathLike)) else paths
+    given: Any = [paths] if isinstance(paths, (str, PathLike)) else paths
+    given = list(paths.values()) if isinstance(paths, Mapping) else given
     if not isinstance(given, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in given):
         kinds = sorted({type(path).__name__ for path in (given if isinstance(given, (list, tuple)) else [given])})
         raise DataError(f"paths of files are read here, not {', '.join(kinds)}; pass objects to Views or fit")
-    if named:
+    if isinstance(paths, Mapping):
         return _open_named(paths, reading)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
@@ -133,14 +133,14 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
                 f"name the view: NAME={alike[0]}"
             )
         return _open_tables(dict(zip(names, files, strict=True)), reading)
-    kinds = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
+    possible = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
     for file in files:
         if ending_of(file) in _SHEETS:
             raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
         if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
-            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {kinds}")
+            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {possible}")
     if len(files) > 1:
-        raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {kinds}")
+        raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {possible}")
     _check_unused(reading, *_OF_TABLES, *(() if endings == {".h5mu"} else ("use",)))
     with guarded(files[0]):
         found = _read(ReadJob(files[0], Reading(use=reading.use)), reading.trusted)

@@ -185,7 +185,7 @@ def _read_version_5(path: Path, order: str) -> Variables:
 def _walk(path: Path, order: str) -> None:
     """Refuse a file whose parts are not what the format allows, or unpack to far more than the file."""
     allowance = Allowance(path, "save it with -v7.3 or without compression")
-    content, place = memoryview(np.memmap(path, np.uint8, "r")), 128
+    content, place = np.memmap(path, np.uint8, "r").data, 128
     while place + 8 <= len(content):
         kind, size = struct.unpack_from(f"{order}II", content, place)
         place += 8

@@ -86,7 +86,7 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
             shape = arrays[name].shape
             raise DataError(f"{path}: {name!r} has shape {shape}; a view has two dimensions, (samples, columns)")
     views = [FileView(path, name, arrays[name], range(arrays[name].shape[1])) for name in names]
-    return Contents(views, **{name: arrays.get(name) for name in NOT_VIEWS})
+    return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
 
 
 def in_order(names: Iterable[str]) -> list[str]:

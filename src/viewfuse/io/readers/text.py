@@ -155,7 +155,7 @@ def _read_rows(
     rows, reader = CheckedRows(path, wanted), Cells(path, wanted, commas=sign != ",")
     position = {column: c for c, column in enumerate(header)}
     places = [position[column] for column in wanted]
-    take = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
+    take: Callable[[list[str]], Any] = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
         for row, cells in enumerate(block, len(ids) + 1):
