@@ -1,13 +1,14 @@
 """The process that reads files for another one: it imports what a format needs once, and forks for every file.
 
-Each file has a socket of its own, and two processes: one reads the job from the socket, sends what it found and ends;
-its parent then sends how it ended. So a damaged file that crashes a library only crashes the process that reads it.
+Each file has a socket of its own. The forked process reads the job from it, sends what it found and ends; then the
+server sends how it ended. So a damaged file that crashes a library only crashes the forked process.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import select
 import signal
 import socket
 import warnings
@@ -34,20 +35,28 @@ _IMPORTS = {
 def main(control: int, *soon: str) -> None:
     """Serve until the other end of the socket `control` is closed; formats in `soon` are needed soon."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client is interrupted, and closes its end
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _prepare(*soon)
     asked = socket.socket(fileno=control)
-    asked.settimeout(_IDLE)
-    with suppress(TimeoutError):
-        while True:
-            kind, handles, _, _ = socket.recv_fds(asked, 1, 1)
-            if not kind or not handles:  # the client is gone, and needs none of the files that are still being read
-                os.killpg(0, signal.SIGKILL)
-            _prepare(ENDINGS[kind[0]])
-            if not os.fork():
-                asked.close()
-                _watch(socket.socket(fileno=handles[0]))
-            os.close(handles[0])
+    readers: dict[int, tuple[int, socket.socket]] = {}  # by the pipe that closes when one ends
+    while ready := select.select([asked, *readers], [], [], None if readers else _IDLE)[0]:
+        for end in readers.keys() & ready:
+            reader, channel = readers.pop(end)
+            os.close(end)
+            with channel, suppress(OSError):
+                channel.sendall(ENDED.pack(b"E", os.waitpid(reader, 0)[1]))
+        if asked not in ready:
+            continue
+        kind, handles, _, _ = socket.recv_fds(asked, 1, 1)
+        if not kind or not handles:  # the client is gone, and needs none of the files that are still being read
+            os.killpg(0, signal.SIGKILL)
+        _prepare(ENDINGS[kind[0]])
+        channel, (end, held) = socket.socket(fileno=handles[0]), os.pipe()
+        reader = os.fork()
+        if not reader:
+            asked.close()
+            _work(channel)
+        os.close(held)
+        readers[end] = reader, channel
     os._exit(0)  # tidying up after large packages takes a while, for nothing
 
 
@@ -59,27 +68,23 @@ def _prepare(*endings: str) -> None:
             importlib.import_module(name)
 
 
-def _watch(channel: socket.socket) -> None:
-    """Let a process of its own read one file, report how that ended, and end this process."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    reader = os.fork()
+def _work(channel: socket.socket) -> None:
+    """Read one file and end this process."""
+    code = 1
     try:
-        if reader:
-            channel.sendall(ENDED.pack(b"E", os.waitpid(reader, 0)[1]))
-        else:
-            with channel.makefile("rb") as file:
-                job, limits = ReadJob.from_json(file.read(*LENGTH.unpack(file.read(LENGTH.size))))
-            impose(limits)
-            packed = Packed()
-            try:
-                where = packed.close_with(_outcome(job))
-            except MemoryError:
-                fault = f"{job.path} does not fit into memory; choose fewer columns"
-                where = packed.close_with({"error": ["NotEnoughMemory", [fault]]})
-            socket.send_fds(channel, [RESULT.pack(b"R", *where)], packed.files)
-            os._exit(0)
+        with channel.makefile("rb") as file:
+            job, limits = ReadJob.from_json(file.read(*LENGTH.unpack(file.read(LENGTH.size))))
+        impose(limits)
+        packed = Packed()
+        try:
+            where = packed.close_with(_outcome(job))
+        except MemoryError:
+            fault = f"{job.path} does not fit into memory; choose fewer columns"
+            where = packed.close_with({"error": ["NotEnoughMemory", [fault]]})
+        socket.send_fds(channel, [RESULT.pack(b"R", *where)], packed.files)
+        code = 0
     finally:
-        os._exit(1)
+        os._exit(code)
 
 
 def _outcome(job: ReadJob) -> dict[str, Any]:
