@@ -38,13 +38,13 @@ def main(control: int, *soon: str) -> None:
     _prepare(*soon)
     asked = socket.socket(fileno=control)
     readers: dict[int, tuple[int, socket.socket]] = {}  # by the pipe that closes when one ends
-    while ready := select.select([asked, *readers], [], [], None if readers else _IDLE)[0]:
+    while ready := select.select([control, *readers], [], [], None if readers else _IDLE)[0]:
         for end in readers.keys() & ready:
             reader, channel = readers.pop(end)
             os.close(end)
             with channel, suppress(OSError):
                 channel.sendall(ENDED.pack(b"E", os.waitpid(reader, 0)[1]))
-        if asked not in ready:
+        if control not in ready:
             continue
         kind, handles, _, _ = socket.recv_fds(asked, 1, 1)
         if not kind or not handles:  # the client is gone, and needs none of the files that are still being read
