@@ -137,9 +137,8 @@ def _lock(folder: Path, called: Path, patience: float) -> int | None:
             return None
         os.close(handle)
         if time.monotonic() > ends:
-            raise CannotWrite(
-                f"{called} is being written by another process; try again later, or choose another folder"
-            )
+            fault = f"{called} is being written by another process"
+            raise CannotWrite(f"{fault}; try again later, or choose another folder")
         time.sleep(0.01)
 
 

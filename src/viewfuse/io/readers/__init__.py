@@ -119,7 +119,15 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
         kinds = sorted({type(path).__name__ for path in (given if isinstance(given, (list, tuple)) else [given])})
         raise DataError(f"paths of files are read here, not {', '.join(kinds)}; pass objects to Views or fit")
     if isinstance(paths, Mapping):
-        return _open_named(paths, reading)
+        if reading.blocks is not None:
+            raise DataError(Setting("blocks"), " cut one wide file into views; give it without a name")
+        named = {name: Path(path) for name, path in paths.items()}
+        for name, file in named.items():
+            if not file.exists():
+                raise DataError(f"{name}={file}: {file} is no file; check the path")
+            if ending_of(file) not in TABLES or not file.is_file():
+                raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
+        return _open_tables(named, reading)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
@@ -171,18 +179,6 @@ def _files(path: Path) -> list[Path]:
     if ending_of(path) == ".npy":
         raise DataError(f"{path} is one array; give the folder of the arrays, one .npy file per view")
     return [path]
-
-
-def _open_named(paths: Mapping[str, AnyPath], reading: Reading) -> FileSource:
-    if reading.blocks is not None:
-        raise DataError(Setting("blocks"), " cut one wide file into views; give it without a name")
-    files = {name: Path(path) for name, path in paths.items()}
-    for name, file in files.items():
-        if not file.exists():
-            raise DataError(f"{name}={file}: {file} is no file; check the path")
-        if ending_of(file) not in TABLES or not file.is_file():
-            raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
-    return _open_tables(files, reading)
 
 
 def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:

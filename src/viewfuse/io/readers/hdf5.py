@@ -101,7 +101,6 @@ def read_annotated(path: Path, use: Use | None) -> Contents:
         if first not in file or second not in file:
             fault = f"{path} has no {first!r} and {second!r}, so it is no {path.suffix} file; write it with {package}"
             raise DataError(fault)
-        order: Sequence[Hashable] = ()
         if whole:
             parts = {name: (file, place) for name, place in (use if isinstance(use, Mapping) else {}).items()}
         else:
@@ -112,9 +111,7 @@ def read_annotated(path: Path, use: Use | None) -> Contents:
             parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
         _check_size(path, file["obs"], parts)
         views = [_read_modality(path, name, *part, read) for name, part in parts.items()]
-        if not whole:
-            order = read(file["obs"]).index.tolist()
-        return Contents(views, order=order)
+        return Contents(views, order=() if whole else read(file["obs"]).index.tolist())
 
 
 def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, str]]:
