@@ -386,7 +386,7 @@ def test_ids_are_what_a_pattern_matches(tmp_path):
 
 def test_a_pattern_without_an_end_is_ended(tmp_path, monkeypatch):
     """Each more a doubles the time: 40 of them take hours."""
-    monkeypatch.setattr("viewfuse.io.matching._SECONDS", 0.2)
+    monkeypatch.setattr("viewfuse.io.source._SECONDS", 0.2)
     (tmp_path / "rna.csv").write_text(f"id,x\n{'a' * 40}!,1\nb,2\n")
     with pytest.raises(ValueError, match=r"id_pattern '\(a\+\)\+\$' was not compared with the ids of .*rna.csv in 0"):
         read_views(tmp_path / "rna.csv", id_pattern="(a+)+$")

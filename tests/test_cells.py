@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from viewfuse import read_views
 from viewfuse.cli import main
 from viewfuse.errors import DataError
-from viewfuse.io.readers import cells, text
+from viewfuse.io.readers import text
 from viewfuse.io.source import ending_of, view_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::viewfuse.EmptySampleWarning")
@@ -60,10 +60,10 @@ def test_a_plain_table_says_nothing(tmp_path, capsys):
 def test_days_are_those_of_the_calendar():
     for day in ("1970-01-01", "1899-12-31", "2000-02-29", "2024-12-31"):
         expected = (date.fromisoformat(day) - date(1970, 1, 1)).days
-        assert cells._days(day) == expected
-        assert cells._days(f"{day} 06:00") == expected + 0.25
-        assert cells._days(f"{day}T02:00:00+02:00") == expected
-    assert cells._days("2023-02-29") is None
+        assert text._days(day) == expected
+        assert text._days(f"{day} 06:00") == expected + 0.25
+        assert text._days(f"{day}T02:00:00+02:00") == expected
+    assert text._days("2023-02-29") is None
 
 
 @pytest.mark.parametrize("name", ["rna.csv.gz", "rna.TSV.GZ"])

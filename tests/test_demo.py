@@ -19,7 +19,14 @@ def test_the_demo_writes_its_table_and_files(tmp_path, monkeypatch, capsys):
     views, digits = load_handwritten()
     monkeypatch.setattr(demo, "load_handwritten", lambda: ([view[::40] for view in views], digits[::40]))
     monkeypatch.setattr(
-        demo, "URRL", partial(URRL, config=Config(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=8))
+        demo,
+        "URRL",
+        partial(
+            URRL,
+            n_init=1,
+            scaling="standard",
+            config=Config(pretrain_epochs=2, joint_epochs=1, hidden_dim=8, embedding_dim=8),
+        ),
     )
     demo.main(tmp_path / "out")
     shown = capsys.readouterr().out

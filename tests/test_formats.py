@@ -74,9 +74,9 @@ def test_folder_of_numbered_arrays_with_mask(tmp_path, full):
     assert_reads(Views(dict(zip(("view_9", "view_10", "view_11"), full, strict=True)), mask=mask), tmp_path)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("label", ["Y", "gt", "truelabel"])
+@pytest.mark.parametrize(
+    ("turned", "compressed", "label"), [(False, True, "Y"), (True, False, "gt"), (True, True, "truelabel")]
+)
 def test_matlab_5_cells(tmp_path, full, turned, compressed, label):
     cells = np.empty((1, 3), dtype=object)
     cells[0] = [view.T if turned else view for view in full]

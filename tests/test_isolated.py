@@ -5,12 +5,14 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import Reading, open_source
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileView
+from viewfuse.utils.settings import Advice, Setting
 
 pytestmark = pytest.mark.skipif(not process.POSSIBLE, reason="this system cannot pass files between processes")
 
@@ -121,34 +124,32 @@ def test_the_end_of_a_reader_is_one_line(tmp_path, number, words, monkeypatch):
 def _forked(monkeypatch):
     """Files are read by processes that are forked from this one as it is, monkeypatches and all."""
     monkeypatch.setattr(process, "_server", None)  # the usual one waits: it takes a second to start
-    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "_started", forked_server)
     yield
     process.stop()
 
 
-class ForkedServer(process.ReaderProcess):
+def forked_server(soon):
     """A server that is this process as it is now, monkeypatches and all."""
-
-    def __init__(self, soon):
-        import socket
-
-        self._control, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if not self._pid:
-            self._control.close()
+    control, theirs = socket.socketpair()
+    with theirs:
+        pid = os.fork()
+        if not pid:
+            control.close()
+            os.setsid()  # as a server that is a program of its own
             faulthandler.disable()  # what is done here on purpose is no news
             try:
                 server.main(theirs.fileno())
             finally:
                 os._exit(0)
-        theirs.close()
+    ended = []
 
-    def close(self):
-        self._control.close()
-        os.waitpid(self._pid, 0)
+    def wait(seconds=None):
+        ended.append(ended[0] if ended else os.waitpid(pid, 0)[1])
 
-    def forget(self):
-        self._control.close()
+    return control, SimpleNamespace(
+        wait=wait, kill=lambda: os.kill(pid, signal.SIGKILL), poll=lambda: ended[0] if ended else None
+    )
 
 
 @pytest.mark.usefixtures("_forked")
@@ -163,7 +164,7 @@ def test_real_limits_end_a_reader(tmp_path, monkeypatch):
 
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     monkeypatch.setattr(jobs, "_SECONDS", 1)
-    monkeypatch.setattr(process, "ReaderProcess", ForkedServer)
+    monkeypatch.setattr(process, "_started", forked_server)
     for fault, error, words in (
         (swell, NotEnoughMemory, "trusted=True reads it without limits"),
         (hang, DataError, "1 s of computing"),
@@ -186,29 +187,21 @@ def test_warnings_come_along(tmp_path):
     assert noticed[0].filename == __file__
 
 
-@pytest.fixture
-def _own_server(monkeypatch):
-    """A process that may be ended: the usual one has imported for seconds what other tests need."""
-    monkeypatch.setattr(process, "_server", None)
-    yield
-    process.stop()
-
-
-@pytest.mark.usefixtures("_own_server")
+@pytest.mark.usefixtures("_forked")
 def test_a_server_that_has_gone_is_started_again(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    process._server._process.kill()
-    process._server._process.wait()
+    process._server[1].kill()
+    process._server[1].wait()
     assert read_views(tmp_path / "a.npz").widths == (2,)
 
 
-@pytest.mark.usefixtures("_own_server")
+@pytest.mark.usefixtures("_forked")
 def test_nobody_works_on_when_somebody_waits_no_longer(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", a=np.ones((3, 2)))
     read_views(tmp_path / "a.npz")
-    reader = process._server._process
-    monkeypatch.setattr(client, "_listen", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    reader = process._server[1]
+    monkeypatch.setattr(client, "limits_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         read_views(tmp_path / "a.npz")
     assert process._server is None
@@ -254,16 +247,27 @@ def test_what_does_not_fit_together_is_the_files_fault(tmp_path, monkeypatch):
 
 
 def test_what_comes_back_is_checked():
-    from viewfuse.io.isolated.jobs import Packed, Unpacked
-
-    packed = Packed()
+    packed = jobs.Packed()
     facts = packed.array(np.ones((2, 2)))
-    found = Unpacked(packed.files, *packed.close_with({}))
+    found = jobs.Unpacked(packed.files, *packed.close_with({}))
     assert found.array(facts).tolist() == [[1, 1], [1, 1]]
     for lie in ({"dtype": "|O"}, {"shape": [2, 2**40]}, {"start": 2**40}, {"shape": [-1, 2]}):
         with pytest.raises((DataError, ValueError)):
             found.array(facts | lie)
     packed.close()
+
+
+def test_messages_arrive_in_parts_and_values_as_they_were():
+    parts = ("use ", Setting("blocks", {"dtype": "start"}), Advice((" or ", Setting("header"))))
+    view = FileView(Path("x"), "x", sparse.csr_array(np.eye(2)), ["a", 2], ["p", None])
+    packed = jobs.Packed()
+    facts = jobs.Unpacked(packed.files, *packed.close_with({"error": ["DataError", parts], "contents": view})).facts
+    packed.close()
+    error = client._message(*facts["error"])
+    assert (type(error), error.parts) == (DataError, parts)
+    found = facts["contents"]
+    assert found["values"].toarray().tolist() == [[1, 0], [0, 1]]
+    assert (found["columns"], found["ids"]) == (["a", 2], ["p", None])
 
 
 @pytest.mark.parametrize("words", ["--help", "--version"])

@@ -21,7 +21,7 @@ from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import csv_text, matching, writers
+from viewfuse.io import csv_text, source, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
 from viewfuse.io.labels import read_labels
@@ -127,7 +127,7 @@ def names(*given):
 )  # fmt: skip
 def test_tables_match_from_a_twentieth_or_twenty_ids_on(common, one, other, match):
     first, second = names(*range(one)), names(*range(one - common, one - common + other))
-    assert matching._match(first, second) == matching._match(second, first) == match
+    assert source._match(first, second) == source._match(second, first) == match
 
 
 def file_view(name, ids, columns=range(1), path=None):
@@ -140,14 +140,14 @@ def test_tables_that_do_not_belong_together_are_told_with_examples():
     with pytest.raises(
         DataError, match=r"a\.csv and b\.csv share no id: 'p1', 'p2', 'p3', \.\.\. against 'q1', 'p9'; sp"
     ):
-        matching.check_matching([a, b])
+        source.check_matching([a, b])
     turned = file_view("t", ["g1", "g2"], ["p2 ", "p3", "z"])
     with pytest.raises(DataError, match=r"t\.csv: 2 of the names of its 3 columns .* transpose=\['t'\]"):
-        matching.check_matching([a, file_view("c", ["p1", "p2"]), turned])
+        source.check_matching([a, file_view("c", ["p1", "p2"]), turned])
     with pytest.raises(DataError, match="2 of them differ only in how they are written"):
-        matching.check_matching([file_view("a", [1, 2]), file_view("b", ["01", "02"])])
-    matching.check_matching([a, file_view("d", ["p4", "x"])])
-    matching.check_matching([a, file_view("e", ["q"], path="a.csv")])  # of one file
+        source.check_matching([file_view("a", [1, 2]), file_view("b", ["01", "02"])])
+    source.check_matching([a, file_view("d", ["p4", "x"])])
+    source.check_matching([a, file_view("e", ["q"], path="a.csv")])  # of one file
 
 
 def test_ids_are_joined_in_the_order_of_their_first_appearance():
@@ -336,13 +336,12 @@ def test_results_stand_beside_the_cells_of_their_names():
     )
     rows = writers._rows(["10", "x", "20", "30"], results.ids)
     assert rows.tolist() == [1, -1, 2, 0]
-    found = writers._columns(rows, results, "k")
+    found, tables = writers._by_cell(rows, results, "k")
     assert found["k"].codes.tolist() == [0, -1, -1, 1]  # "20" is an outlier
     assert found["k"].categories.tolist() == ["0", "1"]
     np.testing.assert_array_equal(found["k_confidence"], np.float32([0.9, math.nan, 0.6, 0.8]))
-    np.testing.assert_array_equal(
-        writers.placed_dense_rows(results.embedding, rows), [[2, 3], [math.nan] * 2, [4, 5], [0, 1]]
-    )
+    assert list(tables) == ["X_k"]
+    np.testing.assert_array_equal(tables["X_k"], [[2, 3], [math.nan] * 2, [4, 5], [0, 1]])
 
 
 def test_limits_let_pass_what_just_meets_them():

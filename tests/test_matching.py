@@ -12,8 +12,8 @@ from scipy import sparse
 
 from test_readers import same
 from viewfuse import DataError, SuspiciousDataWarning, Views, read_chunks, read_views
-from viewfuse.io.matching import _match
 from viewfuse.io.readers.text import _are_labels
+from viewfuse.io.source import _match
 
 IDS = [f"p{i}" for i in range(30)]
 

@@ -63,7 +63,12 @@ def test_a_map_for_which_there_is_no_memory_is_not_called_a_full_disk(ask_always
 
 def test_a_model_trained_from_disk_is_the_one_trained_in_memory(ask_always, monkeypatch):
     views = make_blobs(50, 3, missing=0.3)[0]
-    settings = {"config": Config(pretrain_epochs=2, joint_epochs=1, embedding_dim=16), "random_state": 0}
+    settings = {
+        "config": Config(pretrain_epochs=2, joint_epochs=1, embedding_dim=16),
+        "scaling": "standard",
+        "n_init": 1,
+        "random_state": 0,
+    }
     usual = URRL(3, **settings).fit(views)
     monkeypatch.setattr(memory, "_SHARE", 2**60)  # the smallest table is too large for memory
     monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", 7)

@@ -94,7 +94,7 @@ def test_names_of_views_cannot_steer_the_terminal(tmp_path, monkeypatch):
         assert "\x07" not in said.output
 
 
-@pytest.mark.parametrize("start", [2**53, 2**54, 2**60, -(2**62)])
+@pytest.mark.parametrize("start", [2**53, -(2**62)])
 def test_whole_numbers_with_too_many_digits_are_treated_alike(tmp_path, start):
     numbers = [start + i for i in range(30)]
     table = {"id": [f"s{i}" for i in range(30)], "x": numbers, "y": np.arange(30.0)}

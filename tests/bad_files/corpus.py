@@ -209,7 +209,7 @@ def _(path):
         archive.writestr("view_0.npy", content)
 
 
-@bad("long_header.npz", "the header of an array is too long to be true", bomb=True)
+@bad("long_header.npz", "would grow from", bomb=True)
 def _(path):
     start = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27)
     zip_bomb(path, "view_0.npy", head=start, block=b" " * 2**20, times=2**7)
@@ -351,7 +351,7 @@ def _(path):
     version_5(path, matrix(b"X1", (2**30, 2**10), bytes(64)))
 
 
-@bad("hidden_bomb.mat", "a matrix claims the shape (8192, 8192), but has 968 bytes", bomb=True)
+@bad("hidden_bomb.mat", "a matrix claims the shape (8192, 8192), but has 1,000 bytes", bomb=True)
 def _(path):
     packer = zlib.compressobj(9)
     inside = matrix(b"X1", (2**13, 2**13), b"")
@@ -519,7 +519,7 @@ def _(path):
             group[part] = h5py.ExternalLink("other.mat", f"/{part}")
 
 
-@bad("hidden_soft73.mat", "'jc' is a link to another place")
+@bad("hidden_soft73.mat", "'data' is a link to another place")
 def _(path):
     group = hidden_group(path)
     with group.file:
@@ -556,12 +556,12 @@ def _(path):
 @bad("bomb.parquet", "would grow from", bomb=True)
 def _(path):
     column = pa.array(np.zeros(2**20))
-    pq.write_table(pa.table({f"x{c}": column for c in range(32)}), path, compression="zstd")
+    pq.write_table(pa.table({f"x{c}": column for c in range(8)}), path, compression="zstd")
 
 
 @bad("list_bomb.parquet", "would grow from", bomb=True)
 def _(path):
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**25)), 2**10)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**22)), 2**7)
     pq.write_table(pa.table({"id": range(2**15), "e": lists}), path, compression="zstd", use_dictionary=False)
 
 

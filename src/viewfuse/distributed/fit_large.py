@@ -35,7 +35,7 @@ from viewfuse.engine.checkpoint import FACTS, Checkpoint, differences
 from viewfuse.engine.training import Progress, TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.model import Model
-from viewfuse.io.readers.text import Blocks
+from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL

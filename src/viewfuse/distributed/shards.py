@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
+from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.readers.parquet import (
     check_lengths,
     check_repeated,
@@ -34,7 +35,7 @@ from viewfuse.io.readers.parquet import (
     list_lengths,
     nth,
 )
-from viewfuse.io.readers.text import Blocks, pick_columns
+from viewfuse.io.readers.text import pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 

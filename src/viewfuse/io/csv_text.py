@@ -1,25 +1,20 @@
-"""CSV text: formulas of spreadsheets are marked as text in files that are written; files that are read are UTF-8."""
+"""CSV text: formulas of spreadsheets are marked as text in files that are written."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, TextIO
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
 
 from viewfuse.data.digits import is_number
-from viewfuse.errors import DataError
 
 _SIGNS = "=+@\uff1d\uff0b\uff20\uff0d\\-"
 """What formulas begin with; full-width signs are taken for the plain ones."""
 _RISKY = re.compile(rf"[\s']*[{_SIGNS}].|'*[\t\r]", re.DOTALL)
 _INSIDE = re.compile(rf"([;,|\t\r\n]\s*[\"']*)([{_SIGNS}])")
 """The same after a sign that separates cells in other countries, where quotes within a line keep nothing together."""
-_LOOKED_AT = 1_000
-"""Characters; UTF-16 without its mark has a zero byte in nearly each."""
 
 
 def marked(cell: Any) -> Any:
@@ -49,20 +44,3 @@ def as_csv(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     write_harmless(text, rows, "\n")
     return text.getvalue()
-
-
-@contextmanager
-def open_utf8(path: Path) -> Iterator[TextIO]:
-    """The open file, with or without the mark of UTF-8; inside, text of another encoding is refused."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            if "\0" in file.read(_LOOKED_AT):
-                raise _no_utf8(path)
-            file.seek(0)
-            yield file
-    except UnicodeDecodeError:
-        raise _no_utf8(path) from None
-
-
-def _no_utf8(path: Path) -> DataError:
-    return DataError(f"{path} is no text in UTF-8 (UTF-16, perhaps?); save it as CSV in UTF-8")

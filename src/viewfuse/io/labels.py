@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.data.known.pairs import PairTable
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import open_utf8, unmarked
+from viewfuse.io.csv_text import unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
 from viewfuse.utils import memory
@@ -20,6 +20,8 @@ from viewfuse.utils.console import some
 
 _BYTES_PER_BYTE = 15
 """Memory that text in lists takes, for each byte of the file."""
+_LOOKED_AT = 1_000
+"""Characters; UTF-16 without its mark has a zero byte in nearly each."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,15 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
             raise DataError(f"{path} is no plain file; give a CSV file")
         what = f"reading {path}"
         memory.require(_BYTES_PER_BYTE * path.stat().st_size, what, "use a machine with more memory, or fewer samples")
-        with open_utf8(path) as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            if "\0" in file.read(_LOOKED_AT):
+                raise UnicodeError
+            file.seek(0)
             lines = csv.reader(file, strict=True)  # else a quote without its end takes all lines below it for one cell
             return [(lines.line_num, cells) for cells in lines if cells]
+    except UnicodeError:
+        fault = f"{path} is no text in UTF-8 (UTF-16, perhaps?); save it as CSV in UTF-8"
+        raise DataError(fault) from None
     except FileNotFoundError:
         raise DataError(f"{path} is not there; check the path") from None
     except (OSError, csv.Error) as error:

@@ -92,17 +92,12 @@ def guarded(path: Path) -> Iterator[None]:
         raise
     except MemoryError:
         raise NotEnoughMemory(f"{path} does not fit into memory; choose fewer columns, or reduce them first") from None
-    except OSError as error:
-        if error.filename is not None:
-            raise DataError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from None
-        raise _unreadable(path, error) from None
     except Exception as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
-    return DataError(f"{path} is no readable {path.suffix} file ({reason}); write it again")
+        if isinstance(error, OSError) and error.filename is not None:
+            fault = f"{path} cannot be read ({error.strerror}); check the path and its permissions"
+            raise DataError(fault) from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+        raise DataError(f"{path} is no readable {path.suffix} file ({reason}); write it again") from None
 
 
 class OnDisk(np.memmap[Any, np.dtype[np.float64]]):
@@ -134,10 +129,8 @@ class Spool:
         """Append rows, of shape (rows, width)."""
         self._n += len(block)
         self._blocks.append(np.ascontiguousarray(block, dtype=np.float64))
-        if self._file is not None or 8 * self._n * self.width > _IN_MEMORY:
-            self._to_file()
-
-    def _to_file(self) -> None:
+        if self._file is None and 8 * self._n * self.width <= _IN_MEMORY:
+            return
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when the spool is gone

@@ -1,31 +1,42 @@
-"""Views in files: joined by ids or by row, and read all at once or a few samples at a time."""
+"""Views in files: joined by ids or by row, and read all at once or a few samples at a time.
+
+Of ids of several tables the part that counts, and whether they belong together, is found before they are joined.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import id_array
+from viewfuse.data.alignment import id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
 from viewfuse.data.given import is_sparse
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
+from viewfuse.io.safety import computing_limit
 from viewfuse.utils import memory
-from viewfuse.utils.console import warn
+from viewfuse.utils.console import some, warn
 from viewfuse.utils.settings import Advice, Setting
 
 ABSENT = -1
 ROWS_AT_A_TIME = 10_000
 """Samples that are read together where not all are."""
+_FEW, _SHARE = 20, 0.05
+"""Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
+_SECONDS = 10.0
+"""Of computing for the ids of a file: ten million are matched in less, and (a+)+$ may take years for a single one."""
+Names = dict[Hashable, None]
+"""A set that keeps its order, so that examples are the first ones."""
 
 
 def ending_of(path: Path) -> str:
@@ -58,11 +69,6 @@ class FileView:
     ids: Sequence[Hashable] | None = None
     unread: Sequence[str] = ()
 
-    def rows(self, chosen: slice | NDArray[np.int64]) -> Any:
-        """The chosen rows as an array, or as a sparse matrix where the view is one."""
-        values = self.values[chosen]
-        return values if is_sparse(values) else np.asarray(values)
-
     def turned(self) -> FileView:
         """The view of a table whose columns are the samples; what stood for ids are the names of its columns."""
         if isinstance(self.columns, range):
@@ -84,10 +90,6 @@ class Contents:
     order: Sequence[Hashable] = ()
     mask: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
-
-    def source(self) -> FileSource:
-        """The views of the file as they belong together."""
-        return FileSource(self.views, ids=self.ids, order=self.order, mask=self.mask, labels=self.labels)
 
 
 class FileSource:
@@ -118,19 +120,46 @@ class FileSource:
         labels: NDArray[Any] | None = None,
     ) -> None:
         for view in views:
-            _check_view_shape(view)
+            shape, where = view.values.shape, f"{view.path}: view {view.name!r}"
+            if len(shape) != 2:
+                raise DataError(f"{where} has shape {shape}; a view has two dimensions, (samples, columns)")
+            if not shape[1]:
+                raise DataError(f"{where} has no columns: 0 feature(s); leave it out")
+            if view.ids is not None and len(view.ids) != shape[0]:
+                raise DataError(f"{where} has {shape[0]:,} rows, but there are {len(view.ids):,} ids; give one per row")
+            if len(view.columns) != shape[1]:
+                fault = f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many"
+                raise DataError(fault)
         self.views, self._mask, self.batch = views, mask, None
         self.labels = None if labels is None else _text(labels)
-        self._rows: list[NDArray[np.int64] | None]
-        if all(view.ids is None for view in views):
-            n = _common_length(views)
-            self._rows = [None] * len(views)
-            self.ids: NDArray[Any] = np.arange(n) if ids is None else _text(ids)
-            _check_length(views[0].path, n, len(views), ids=self.ids, mask=mask, labels=labels)
-        else:
+        self.ids: NDArray[Any]
+        self._rows: list[NDArray[np.int64] | None] = [None] * len(views)
+        if any(view.ids is not None for view in views):
             self.ids, self._rows = _join(views, order)
+        else:
+            n = views[0].values.shape[0]
+            self.ids = np.arange(n) if ids is None else _text(ids)
+            self._check_length(n)
         if not len(self.ids):
             raise DataError(f"{views[0].path} has no rows (0 sample(s)); it needs at least one")
+
+    def _check_length(self, n: int) -> None:
+        """Refuse views, ids, labels or a mask without ids of `n` samples each."""
+        path, n_views, mask = self.views[0].path, len(self.views), self._mask
+        counts = {view.name: view.values.shape[0] for view in self.views}
+        if set(counts.values()) != {n}:
+            listed = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
+            fault = f"{path}: the views have differing row counts ({listed})"
+            raise DataError(f"{fault}; give every view one row per sample")
+        for name, found in {"ids": self.ids, "labels": self.labels}.items():
+            if found is not None and found.shape != (n,):
+                fault = f"{path}: {name!r} has shape {found.shape}, but the views have {n:,} rows; give one per row"
+                raise DataError(fault)
+        if mask is not None and (np.shape(mask) != (n, n_views) or mask.dtype.kind not in "biuf"):
+            raise DataError(
+                f"{path}: 'mask' has shape {np.shape(mask)} and holds {mask.dtype}, but {n:,} rows of {n_views} views "
+                f"need ({n}, {n_views}); give True or False for each"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -191,9 +220,8 @@ class FileSource:
         lost = ids[~there]
         name = repr(lost.tolist()[0])
         who = f"{len(lost)} samples, such as {name}, have" if len(lost) > 1 else f"sample {name} has"
-        warn(
-            EmptySampleWarning(f"{self._files()}: {who} no view at all and {'are' if len(lost) > 1 else 'is'} left out")
-        )
+        left = "are left out" if len(lost) > 1 else "is left out"
+        warn(EmptySampleWarning(f"{self._files()}: {who} no view at all and {left}"))
         return there
 
     def _files(self) -> str:
@@ -204,7 +232,8 @@ class FileSource:
         view, places = self.views[v], self._rows[v]
         there = None if places is None else places[rows]
         present = np.ones(rows.stop - rows.start, dtype=bool) if there is None else there != ABSENT
-        found = view.rows(rows if there is None else there[present])
+        found = view.values[rows if there is None else there[present]]
+        found = found if is_sparse(found) else np.asarray(found)
         if present.all():
             return found, present
         if is_sparse(found):
@@ -224,19 +253,6 @@ class FileSource:
         return n * values.shape[1] * (copies if self._rows[v] is None else copies + values.dtype.itemsize)
 
 
-def _check_view_shape(view: FileView) -> None:
-    shape = view.values.shape
-    where = f"{view.path}: view {view.name!r}"
-    if len(shape) != 2:
-        raise DataError(f"{where} has shape {shape}; a view has two dimensions, (samples, columns)")
-    if not shape[1]:
-        raise DataError(f"{where} has no columns: 0 feature(s); leave it out")
-    if view.ids is not None and len(view.ids) != shape[0]:
-        raise DataError(f"{where} has {shape[0]:,} rows, but there are {len(view.ids):,} ids; give one per row")
-    if len(view.columns) != shape[1]:
-        raise DataError(f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many")
-
-
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
     """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
@@ -245,29 +261,6 @@ def _text(ids: NDArray[Any]) -> NDArray[Any]:
     if text.dtype.kind == "U" and np.frombuffer(text.tobytes(), dtype=np.uint32).max(initial=0) > sys.maxunicode:
         raise ValueError("an id or a label has a letter that does not exist")
     return text
-
-
-def _common_length(views: Sequence[FileView]) -> int:
-    counts = {view.name: view.values.shape[0] for view in views}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
-        raise DataError(
-            f"{views[0].path}: the views have differing row counts ({listed}); give every view one row per sample"
-        )
-    return next(iter(counts.values()))
-
-
-def _check_length(path: Path, n: int, n_views: int, *, ids: Any, mask: Any, labels: Any) -> None:
-    for name, found in {"ids": ids, "labels": labels}.items():
-        if found is not None and np.shape(found) != (n,):
-            raise DataError(
-                f"{path}: {name!r} has shape {np.shape(found)}, but the views have {n:,} rows; give one per row"
-            )
-    if mask is not None and (np.shape(mask) != (n, n_views) or mask.dtype.kind not in "biuf"):
-        raise DataError(
-            f"{path}: 'mask' has shape {np.shape(mask)} and holds {mask.dtype}, but {n:,} rows of {n_views} views need "
-            f"({n}, {n_views}); give True or False for each"
-        )
 
 
 def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64] | None]]:
@@ -320,16 +313,102 @@ def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
     heads = [str(column).partition(".") for column in table.columns]
     if others or table.name in names or not all(dot and view in names for view, dot, _ in heads):
         return source
-    places = {name: [i for i, (view, *_) in enumerate(heads) if view == name] for name in names}
-    parts = [_part(table, name, own) for name, own in places.items() if own]
+    parts = []
+    for name in names:
+        places = [i for i, (view, *_) in enumerate(heads) if view == name]
+        if places:  # of columns side by side nothing is copied
+            first, last = places[0], places[-1] + 1
+            chosen: Any = slice(first, last) if last - first == len(places) else list(places)
+            columns = [table.columns[i] for i in places]
+            parts.append(replace(table, name=name, values=table.values[:, chosen], columns=columns))
     found = FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
     found.batch = source.batch
     return found
 
 
-def _part(table: FileView, name: str, places: Sequence[int]) -> FileView:
-    """One view of the table; of columns side by side nothing is copied."""
-    first, last = places[0], places[-1] + 1
-    chosen: Any = slice(first, last) if last - first == len(places) else list(places)
-    columns = [table.columns[i] for i in places]
-    return replace(table, name=name, values=table.values[:, chosen], columns=columns)
+class _Side(NamedTuple):
+    """A table: the names of its rows and of its columns, as text; columns with numbers only have none."""
+
+    view: str
+    path: Path
+    ids: Names
+    columns: Names
+
+
+def with_pattern(view: FileView, pattern: str | None) -> FileView:
+    """The view with the part of each id that a pattern matches: its first group, or all of it."""
+    if pattern is None:
+        return view
+    asked = Setting("id_pattern"), f" {pattern!r} "
+    try:
+        with computing_limit(_SECONDS):
+            found = [re.search(pattern, str(name)) for name in view.ids or ()]
+    except (re.error, OverflowError, RecursionError, TypeError) as error:
+        raise SettingError(*asked, f"is no regular expression ({error})") from None
+    except TimeoutError:
+        slow = f"was not compared with the ids of {view.path} in {_SECONDS:g} s of computing"
+        raise SettingError(*asked, f"{slow}; give one without repetitions inside of repetitions") from None
+    for name, one in zip(view.ids or (), found, strict=True):
+        if one is None:
+            raise DataError(f"{view.path}: id {name!r} does not match ", Setting("id_pattern"), f" {pattern!r}")
+    return replace(view, ids=[one[min(1, one.re.groups)] for one in found if one is not None])
+
+
+def check_matching(views: Sequence[FileView], *, new_samples: bool = False) -> None:
+    """Refuse tables whose ids never or hardly match those of any other table.
+
+    Where the names of a table's columns are ids of others, its samples seem to stand in columns. Those of new samples
+    may be apart, unless they are spelled otherwise.
+    """
+    sides: dict[Path, _Side] = {}  # one per file: several views of one have the same ids
+    for view, ids in zip(views, alike([list(view.ids or ()) for view in views]), strict=True):
+        columns = () if isinstance(view.columns, range) else (str(name).strip() for name in view.columns)
+        sides.setdefault(view.path, _Side(view.name, view.path, dict.fromkeys(ids), dict.fromkeys(columns)))
+
+    def others(own: _Side) -> Names:
+        return {name: None for side in sides.values() if side is not own for name in side.ids}
+
+    alone = [side for side in sides.values() if not _match(side.ids, others(side))]
+    if len(sides) < 2 or not alone:
+        return
+    turned = [side for side in alone if _match(side.columns, others(side))]
+    if turned:
+        first = turned[0]
+        common = len(first.columns.keys() & others(first).keys())
+        raise DataError(
+            f"{first.path}: {common:,} of the names of its {len(first.columns):,} columns are ids in another file, so "
+            "its samples seem to stand in columns; ",
+            Setting("transpose", [side.view for side in turned]),
+            " reads it the other way round",
+        )
+    pairs = [(side, other) for side in alone for other in sides.values() if side is not other]
+    spelled = [pair for pair in pairs if read_alike(pair[0].ids, pair[1].ids)]
+    if spelled or not new_samples:
+        raise _share_nothing(*(spelled or pairs)[0])
+
+
+def _match(one: Names, other: Names) -> bool:
+    """Whether two sets of names share some, and not hardly any."""
+    common = len(one.keys() & other.keys())
+    return common > 0 and common >= min(_FEW, _SHARE * min(len(one), len(other)))
+
+
+def _share_nothing(one: _Side, other: _Side) -> DataError:
+    common = len(one.ids.keys() & other.ids.keys())
+    shared = f"{common:,} of {min(len(one.ids), len(other.ids)):,} ids" if common else "no id"
+    columns = len(one.columns.keys() & other.columns.keys())
+    beside = f" (but {columns:,} names of columns)" if columns and _match(one.columns, other.columns) else ""
+    mine, theirs = (some([name for name in a.ids if name not in b.ids]) for a, b in ((one, other), (other, one)))
+    cure: tuple[str | Setting, ...] = ("spell them alike in all files",)
+    spelled = read_alike(one.ids, other.ids)
+    if spelled:
+        cure = (in_words(spelled, one.view, other.view),)
+    elif beside:
+        turned = Setting("transpose", [one.view, other.view])
+        cure = "if samples stand in columns, use ", turned, "; if the files have other samples, join them into one"
+    return DataError(
+        f"{one.path} and {other.path} share {shared}{beside}: {mine} against {theirs}; ",
+        *cure,
+        "; if they are meant to be apart, use ",
+        Setting("allow_disjoint", True),
+    )

@@ -72,17 +72,6 @@ def write_labels(path: Path, views: Views, judged: Judged, names: Names = NO_NAM
     _write_rows(path, *named_rows(_LABEL_COLUMNS, _labels(views, judged), names))
 
 
-def named_rows(
-    header: Sequence[str], rows: Iterable[Sequence[Any]], names: Names
-) -> tuple[Sequence[str], Iterable[tuple[Any, ...]]]:
-    """Header and rows with a column "name" behind "label"; the same where there are no names."""
-    if not names:
-        return header, map(tuple, rows)
-    place = header.index("label")
-    named = ((*row[: place + 1], names.get(int(row[place]), ""), *row[place + 1 :]) for row in rows)
-    return (*header[: place + 1], "name", *header[place + 1 :]), named
-
-
 def write_predictions(path: Path, parts: Iterable[tuple[Views, Judged]], names: Names = NO_NAMES) -> None:
     """As `write_labels`, a few samples at a time, and whether these are far outside of what the model was fitted on."""
     rows = (
@@ -100,6 +89,17 @@ def _labels(views: Views, judged: Judged) -> Iterator[Sequence[Any]]:
     marks = judged.uncertain.astype(int).tolist(), (f"{one:.4f}" for one in judged.novelty)
     outlier = judged.outlier.astype(int).tolist()
     return zip(views.ids.tolist(), judged.labels.tolist(), sure, *marks, outlier, present, strict=True)
+
+
+def named_rows(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], names: Names
+) -> tuple[Sequence[str], Iterable[tuple[Any, ...]]]:
+    """Header and rows with a column "name" behind "label"; the same where there are no names."""
+    if not names:
+        return header, map(tuple, rows)
+    place = header.index("label") + 1
+    named = ((*row[:place], names.get(int(row[place - 1]), ""), *row[place:]) for row in rows)
+    return (*header[:place], "name", *header[place:]), named
 
 
 def write_history(path: Path, history: Mapping[str, Sequence[Any]]) -> None:
@@ -123,17 +123,14 @@ _MOST_PRINTED = 60
 def write_sheets(folder: Path, sheets: Mapping[str, Sheet], *, latex: bool = False) -> None:
     """Tables as CSV files, by name, and if asked for those of few rows also as LaTeX, with their printed columns."""
     for name, sheet in sheets.items():
-        rows = list(_rounded(sheet.rows, sheet.digits)) if latex else _rounded(sheet.rows, sheet.digits)
+        digits = sheet.digits
+        rows: Any = ([format(cell, digits) if isinstance(cell, float) else cell for cell in row] for row in sheet.rows)
+        rows = list(rows) if latex else rows
         _write_rows(folder / name, sheet.header, rows)
-        if isinstance(rows, list) and len(rows) <= _MOST_PRINTED and sheet.printed != 0:
+        if latex and len(rows) <= _MOST_PRINTED and sheet.printed != 0:
             header, *cells = ([str(cell) for cell in row[: sheet.printed]] for row in (sheet.header, *rows))
             text = as_latex(header, cells, name)
             write_file((folder / name).with_suffix(".tex"), text.encode())
-
-
-def _rounded(rows: Iterable[Sequence[Any]], digits: str) -> Iterator[Sequence[Any]]:
-    for row in rows:
-        yield [format(cell, digits) if isinstance(cell, float) else cell for cell in row]
 
 
 def write_embedding(path: Path, n: int, width: int, parts: Parts) -> None:
@@ -143,29 +140,21 @@ def write_embedding(path: Path, n: int, width: int, parts: Parts) -> None:
         samples = (pair for views, part in parts for pair in zip(views.ids.tolist(), part, strict=True))
         _write_rows(path, ("id", *columns), ((name, *map(str, row)) for name, row in samples))
     elif path.suffix == ".parquet":
-        _write_parquet(path, columns, parts)
+        arrow, parquet = needed("pyarrow", "io", path), needed("pyarrow.parquet", "io", path)
+        with writing(path) as temporary, ExitStack() as stack:
+            writer = None
+            for views, part in parts:
+                table = arrow.table({"id": views.ids.tolist(), **dict(zip(columns, part.T, strict=True))})
+                writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
+                writer.write_table(table)
     elif path.suffix == ".npy":
-        _write_npy(path, (n, width), parts)
+        with writing(path) as temporary, temporary.open("wb") as file:
+            facts = {"descr": "<f4", "fortran_order": False, "shape": (n, width)}
+            np.lib.format.write_array_header_1_0(file, facts)
+            for _, part in parts:
+                file.write(np.ascontiguousarray(part, dtype="<f4").data)
     else:
         raise CannotWrite(f"{path}: an embedding is written as .npy, .csv or .parquet; give one of these endings")
-
-
-def _write_npy(path: Path, shape: tuple[int, int], parts: Parts) -> None:
-    with writing(path) as temporary, temporary.open("wb") as file:
-        facts = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, facts)
-        for _, part in parts:
-            file.write(np.ascontiguousarray(part, dtype="<f4").data)
-
-
-def _write_parquet(path: Path, columns: Sequence[str], parts: Parts) -> None:
-    arrow, parquet = needed("pyarrow", "io", path), needed("pyarrow.parquet", "io", path)
-    with writing(path) as temporary, ExitStack() as stack:
-        writer = None
-        for views, part in parts:
-            table = arrow.table({"id": views.ids.tolist(), **dict(zip(columns, part.T, strict=True))})
-            writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
-            writer.write_table(table)
 
 
 def write_views(folder: Path, names: Sequence[str], parts: Iterable[Views]) -> None:
@@ -193,15 +182,15 @@ def file_names(names: Sequence[str], ending: str) -> list[str]:
 
 def as_json(facts: Any, indent: int | None = None) -> str:
     """JSON that every reader takes: numbers that it does not know become text."""
-    return json.dumps(_plain(facts), indent=indent, allow_nan=False)
 
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(plain(facts), indent=indent, allow_nan=False)
 
 
 def _write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -241,10 +230,10 @@ def annotate(data: Any, results: Results, key: str = KEY) -> None:
         raise SettingError(f"key must be a name without '/', such as {KEY!r}; got {key!r}")
     if is_mudata(data) and not all(part.obs_names.isin(data.obs_names).all() for part in data.mod.values()):
         raise DataError("a modality has cells that the MuData does not know of; call its update() first")
-    rows = _rows(data.obs_names.tolist(), results.ids)
-    for name, values in _columns(rows, results, key).items():
+    columns, tables = _by_cell(_rows(data.obs_names.tolist(), results.ids), results, key)
+    for name, values in columns.items():
         data.obs[name] = values
-    for name, table in _tables(rows, results, key).items():
+    for name, table in tables.items():
         data.obsm[name] = table
 
 
@@ -272,12 +261,12 @@ def annotate_copy(job: ReadJob) -> None:
         rows = _rows(anndata.read_elem(file["obs"]).index.tolist(), results.ids)
         if "mod" in file and (rows >= 0).sum() < len(results.ids):
             raise DataError(f"{job.path}: 'obs' lacks a cell that a modality has; update it with mudata's update()")
-        new = _columns(rows, results, KEY)
-        for name, values in new.items():
+        columns, tables = _by_cell(rows, results, KEY)
+        for name, values in columns.items():
             anndata.write_elem(file["obs"], name, values)
         before = [str(name) for name in file["obs"].attrs.get("column-order", ())]
-        file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *new]))
-        for name, table in _tables(rows, results, KEY).items():
+        file["obs"].attrs["column-order"] = list(dict.fromkeys([*before, *columns]))
+        for name, table in tables.items():
             anndata.write_elem(file.require_group("obsm"), name, table)
 
 
@@ -296,19 +285,18 @@ def _rows(cells: Sequence[str], ids: NDArray[Any]) -> NDArray[np.int64]:
     return rows
 
 
-def _tables(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, NDArray[Any]]:
-    """The embedding, and the map where there is one, by their names in obsm."""
-    placed = {f"X_{key}_map": placed_dense_rows(results.places, rows)} if len(results.places) else {}
-    return {f"X_{key}": placed_dense_rows(results.embedding, rows), **placed}
-
-
-def _columns(rows: NDArray[np.int64], results: Results, key: str) -> dict[str, Any]:
+def _by_cell(
+    rows: NDArray[np.int64], results: Results, key: str
+) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """What obs gets, and what obsm gets, by name: clusters with confidence, and the embedding with a map, if any."""
     from pandas import Categorical
 
     labels = np.where(rows < 0, -1, results.labels[rows])  # -1 is no category, and `OUTLIER`
     clusters = [str(cluster) for cluster in range(results.probabilities.shape[1])]
     confidence = placed_dense_rows(results.probabilities.max(axis=1), rows)
-    return {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}
+    columns = {key: Categorical.from_codes(labels, categories=clusters), f"{key}_confidence": confidence}
+    places = {f"X_{key}_map": placed_dense_rows(results.places, rows)} if len(results.places) else {}
+    return columns, {f"X_{key}": placed_dense_rows(results.embedding, rows), **places}
 
 
 _SPECIAL = {
@@ -322,22 +310,23 @@ _POWER = re.compile(r"e(-?)\+?0*(\d+)$")
 
 
 def as_latex(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> str:
-    """A tabular; columns of numbers are aligned at the right, and the title is a comment."""
-    numbers = [all(_NUMBER.fullmatch(row[c]) for row in rows) for c in range(len(header))]
-    layout = "".join("r" if is_number else "l" for is_number in numbers)
-    lines = [" & ".join(row) + r" \\" for row in (map(escaped, header), *(map(_latex_cell, row) for row in rows))]
+    """A tabular; columns of numbers are aligned at the right, and the title is a comment.
+
+    Numbers have a true minus and powers of ten; the hyphen of a text stays one.
+    """
+    layout = "".join("r" if all(_NUMBER.fullmatch(row[c]) for row in rows) else "l" for c in range(len(header)))
+    lines = [" & ".join(map(escaped, header)) + r" \\"]
+    for row in rows:
+        cells = list(map(escaped, row))
+        for c, cell in enumerate(row):
+            if cell != "-" and _NUMBER.fullmatch(cell):
+                cells[c] = _POWER.sub(r"$\\cdot 10^{\1\2}$", escaped(re.sub("^-", "\N{MINUS SIGN}", cell)))
+        lines.append(" & ".join(cells) + r" \\")
     comment = " ".join(title.split())
     return "\n".join([
         f"% {comment}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
         r"\bottomrule", r"\end{tabular}", "",
     ])  # fmt: skip
-
-
-def _latex_cell(cell: str) -> str:
-    """Numbers have a true minus and powers of ten; the hyphen of a text stays one."""
-    if cell == "-" or not _NUMBER.fullmatch(cell):
-        return escaped(cell)
-    return _POWER.sub(r"$\\cdot 10^{\1\2}$", escaped(re.sub("^-", "\N{MINUS SIGN}", cell)))
 
 
 def escaped(text: str) -> str:

@@ -52,33 +52,40 @@ def write_file(path: Path, content: bytes) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder to write to; when that is done it is made durable and takes its place."""
-    temporary, is_new = None, not path.parent.exists()
+    temporary, is_new = path.parent / temporary_name(), not path.parent.exists()
+
+    def what() -> str:
+        return f"{path} ({temporary.stat().st_size if temporary.exists() else 0:,} bytes)"
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path.parent)
-        temporary = path.parent / temporary_name()
-        temporary.touch(exist_ok=False)  # with the permissions that the user's files have
-        yield temporary
-        _sync(temporary)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        with _all_or_nothing(what):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sweep(path.parent)
+            temporary.touch(exist_ok=False)  # with the permissions that the user's files have
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, path)
+            _sync(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if is_new and path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()  # a failure leaves nothing behind
+
+
+@contextmanager
+def _all_or_nothing(what: Callable[[], object]) -> Iterator[None]:
+    """Say of errors of the system that nothing was written."""
+    try:
+        yield
     except CannotWrite:
         raise
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the disk is not at fault
             raise
-        size = temporary.stat().st_size if temporary is not None and temporary.exists() else 0
-        raise _intact(f"{path} ({size:,} bytes)", error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if is_new and path.parent.exists() and not any(path.parent.iterdir()):
-            path.parent.rmdir()  # a failure leaves nothing behind
-
-
-def _intact(what: object, error: OSError) -> CannotWrite:
-    reason = f"{what} cannot be written: {error.strerror or error}"
-    return CannotWrite(f"{reason}; free some space or choose another folder; what was there before is intact")
+        reason = f"{what()} cannot be written: {error.strerror or error}"
+        cure = "free some space or choose another folder; what was there before is intact"
+        raise CannotWrite(f"{reason}; {cure}") from error
 
 
 def temporary_name() -> str:
@@ -118,31 +125,21 @@ def _lock(folder: Path, called: Path, patience: float) -> int | None:
             raise CannotWrite(f"{name} cannot be written: {reason}; choose another folder") from error
         if handle is None:
             return None
-        state = _try_lock(handle, folder)
-        if state == "held":
-            return handle
-        os.close(handle)
-        if state == "impossible":
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # while we waited, a failed first writer may have removed the folder, and another one made it again
+            if os.path.samestat(os.fstat(handle), folder.stat()):
+                return handle
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError:  # this file system has no locks
+            os.close(handle)
             return None
+        os.close(handle)
         if time.monotonic() > ends:
-            raise CannotWrite(
-                f"{called} is being written by another process; try again later, or choose another folder"
-            )
+            fault = f"{called} is being written by another process"
+            raise CannotWrite(f"{fault}; try again later, or choose another folder")
         time.sleep(0.01)
-
-
-def _try_lock(handle: int, folder: Path) -> str:
-    """Whether the lock is now "held", "taken" by another process, or "impossible" on this file system."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "taken"
-    except OSError:
-        return "impossible"
-    try:  # while we waited, a failed first writer may have removed the folder, and another one made it again
-        return "held" if os.path.samestat(os.fstat(handle), folder.stat()) else "taken"
-    except FileNotFoundError:
-        return "taken"
 
 
 def sweep(folder: Path) -> None:
@@ -190,19 +187,15 @@ def _machine() -> str:
     return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
-def _sync(path: Path, flags: int = os.O_RDWR) -> None:
-    """Make what was written durable."""
-    handle = os.open(path, flags)
+def _sync(path: Path) -> None:
+    """Make durable what was written, or a rename within a folder, where the system can."""
+    if path.is_dir() and os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename durable; some systems cannot, and need not."""
-    if os.name == "posix":
-        _sync(folder, os.O_RDONLY)
 
 
 def sealed(facts: Mapping[str, Any]) -> bytes:
@@ -236,26 +229,30 @@ def replacing(folder: Path, is_stale: Callable[[str], bool] = lambda name: False
 
     What else was in `folder` stays there, but for names of files that `is_stale` knows as results of an earlier run.
     Of two processes that write to one folder the second is refused at once. A folder that cannot be renamed, such as
-    a folder in use gets its files one by one.
+    one in use, gets its files one by one.
     """
     place = folder.resolve()
     missing = [parent for parent in place.parents if not parent.exists()]
     try:
-        # a name beside it is locked, since the folder itself is replaced
-        beside = place.parent / f"{TEMPORARY}lock-{place.name[:200]}"
-        with exclusive(beside if _can_move(place) else place, place, patience=0):
-            sweep(place.parent)
-            _recover(place)
-            with _beside(place) as new:
-                yield new
-                _take_along(place, new, is_stale)
-                _put_in_place(new, place)
-    except CannotWrite:
-        raise
-    except OSError as error:
-        if error.errno == errno.ENOMEM:  # the disk is not at fault
-            raise
-        raise _intact(folder, error) from error
+        with _all_or_nothing(lambda: folder):
+            # a name beside it is locked, since the folder itself is replaced
+            beside = place.parent / f"{TEMPORARY}lock-{place.name[:200]}"
+            with exclusive(beside if _can_move(place) else place, place, patience=0):
+                sweep(place.parent)
+                aside = _aside(place)
+                if aside.is_dir() and place.exists():
+                    shutil.rmtree(aside, ignore_errors=True)
+                elif aside.is_dir():  # a writer was killed between two renames
+                    os.rename(aside, place)
+                where = place.parent if _can_move(place) else place
+                where.mkdir(parents=True, exist_ok=True)
+                new = where / temporary_name()
+                new.mkdir()
+                try:
+                    yield new
+                    _put_in_place(new, place, is_stale)
+                finally:
+                    shutil.rmtree(new, ignore_errors=True)
     finally:
         for parent in missing:
             with suppress(OSError):  # it is not empty, as it should be
@@ -269,27 +266,22 @@ def _can_move(place: Path) -> bool:
     return os.access(parent, os.W_OK) and not is_used
 
 
-@contextmanager
-def _beside(place: Path) -> Iterator[Path]:
-    where = place.parent if _can_move(place) else place
-    where.mkdir(parents=True, exist_ok=True)
-    new = where / temporary_name()
-    new.mkdir()
-    try:
-        yield new
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _take_along(place: Path, new: Path, is_stale: Callable[[str], bool]) -> None:
-    """Link the user's own files into the new folder."""
-    if not place.is_dir() or place in new.parents:
-        return
-    with suppress(OSError):  # without the right to set it, the default stays
-        shutil.copymode(place, new)
-    for path in place.iterdir():
-        if not (new / path.name).exists() and not is_stale(path.name) and not path.name.startswith(TEMPORARY):
-            _link(path, new / path.name)
+def _put_in_place(new: Path, place: Path, is_stale: Callable[[str], bool]) -> None:
+    """Let a new folder, with the user's own files, take the place of the old one; or its files, one by one."""
+    if place.is_dir() and place not in new.parents:
+        with suppress(OSError):  # without the right to set it, the default stays
+            shutil.copymode(place, new)
+        for path in place.iterdir():
+            if not (new / path.name).exists() and not is_stale(path.name) and not path.name.startswith(TEMPORARY):
+                _link(path, new / path.name)
+    for inner, _, _ in os.walk(new):
+        _sync(Path(inner))
+    if place in new.parents:
+        for path in new.iterdir():
+            _replace(path, place / path.name)
+    else:
+        _replace(new, place)
+        _sync(place.parent)
 
 
 def keep_version(folder: Path, new: Path) -> Path:
@@ -297,17 +289,16 @@ def keep_version(folder: Path, new: Path) -> Path:
 
     Versions are called like the folder, and counted from 1 on.
     """
-    versions = folder / VERSIONS
+    place, versions, number = folder.resolve(), folder / VERSIONS, 1
     if versions.is_dir():
         _link(versions, new / VERSIONS)
-    place = folder.resolve()
-    number = 1 + sum(path.is_dir() for path in versions.iterdir()) if versions.is_dir() else 1
+        number += sum(path.is_dir() for path in versions.iterdir())
     kept = new / VERSIONS / f"{place.name}-{number}"
     kept.mkdir(parents=True)
     for path in place.iterdir():
         if path.name != VERSIONS and not path.name.startswith(TEMPORARY):
             _link(path, kept / path.name)
-    return folder / VERSIONS / kept.name
+    return versions / kept.name
 
 
 def _link(path: Path, target: Path) -> None:
@@ -328,23 +319,12 @@ def _link_file(path: str | Path, target: str | Path) -> str:
     return str(target)
 
 
-def _put_in_place(new: Path, place: Path) -> None:
-    for folder, _, _ in os.walk(new):
-        sync_folder(Path(folder))
-    if place in new.parents:
-        for path in new.iterdir():
-            _replace(path, place / path.name)
-        return
-    _replace(new, place)
-    sync_folder(place.parent)
-
-
 def _replace(new: Path, place: Path) -> None:
     """Give `new` the name `place`; a folder that has it gets the name of `new`."""
     if not place.is_dir():
         os.replace(new, place)
     elif not _exchange(new, place):
-        aside = place.parent / f"{_ASIDE}{place.name}"
+        aside = _aside(place)
         os.rename(place, aside)
         os.rename(new, place)
         shutil.rmtree(aside, ignore_errors=True)
@@ -362,11 +342,5 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _recover(place: Path) -> None:
-    """Bring back a folder whose writer was killed between two renames, or remove it where the new one is there."""
-    aside = place.parent / f"{_ASIDE}{place.name}"
-    if aside.is_dir():
-        if place.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            os.rename(aside, place)
+def _aside(place: Path) -> Path:
+    return place.parent / f"{_ASIDE}{place.name}"

@@ -13,12 +13,12 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, lru_cache
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, lru_cache, partial
 from itertools import islice
 from math import inf
 from numbers import Integral
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import joblib
 import torch
@@ -35,6 +35,11 @@ B = TypeVar("B")
 _FEW = 1_000
 _MOST_THREADS = 2
 """Of one training: its products are small, and two threads take 1.7 times the computing of one for the same step."""
+Jobs = Iterator[tuple[int, tuple[Any, ...]]]
+"""Places and arguments."""
+Outcome = tuple[int, Any, BaseException | None, tuple[tuple[Any, ...], ...]]
+"""The place of a job, its result or its error, and warnings as `warnings.warn_explicit` takes them."""
+Outcomes = Generator[Outcome, None, None]
 _this_thread = threading.local()
 _limiting = threading.RLock()
 """Libraries have one number of threads for the whole process: threads of Python that set it take turns."""
@@ -68,26 +73,26 @@ def run_jobs(
         results[place] = result
         done(place, result)
 
-    def handed_out() -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def handed_out() -> Jobs:
         for place, args in enumerate(arguments):
             if not failed:
                 begun(place)
                 yield place, args
 
-    call, count = _Call(function, threads), worker_count(n_jobs)
+    count = worker_count(n_jobs)
     if count == 1 or len(arguments) < 2:
         for place, args in handed_out():
-            keep(place, call(*args))
+            keep(place, _called(function, threads, args))
         return [results[place] for place in range(len(arguments))]
-    outcomes = _outcomes(call, handed_out(), n_jobs, count)
+    outcomes = _outcomes(partial(_apart, function, threads, os.getpid()), handed_out(), n_jobs, count)
     try:
-        for place, outcome in outcomes:
-            for notice in outcome.notices:
+        for place, result, error, notices in outcomes:
+            for notice in notices:
                 warnings.warn_explicit(*notice)
-            if outcome.error is None:
-                keep(place, outcome.result)
+            if error is None:
+                keep(place, result)
             else:  # after an interruption the jobs beside it come to their own end
-                failed[inf if isinstance(outcome.error, KeyboardInterrupt) else place] = outcome.error
+                failed[inf if isinstance(error, KeyboardInterrupt) else place] = error
             if failed and sum(place < min(failed) for place in results) == min(failed):
                 break
     finally:
@@ -106,61 +111,47 @@ def worker_count(n_jobs: int | None) -> int:
     return 1 if get_active_backend()[0].nesting_level else joblib.effective_n_jobs(n_jobs)
 
 
-class _Outcome(NamedTuple):
-    """What a job gave: a result or an error, and warnings as `warnings.warn_explicit` takes them."""
+def _called(function: Callable[..., Any], threads: int | None, args: tuple[Any, ...]) -> Any:
+    """Call a function with a number of threads."""
+    try:
+        with limited(threads):
+            return function(*args)
+    except SystemExit as ended:
+        raise WorkerLost(f"a job called sys.exit({ended.code!r}) before it was done") from ended
 
+
+def _apart(function: Callable[..., Any], threads: int | None, owner: int, place: int, args: tuple[Any, ...]) -> Outcome:
+    """Call a function for another process; errors and warnings travel there with the result."""
     result: Any = None
     error: BaseException | None = None
-    notices: tuple[tuple[Any, ...], ...] = ()
-
-
-class _Call:
-    """A function that is called with a number of threads, in this process or in another one."""
-
-    def __init__(self, function: Callable[..., Any], threads: int | None) -> None:
-        self._function, self._threads, self._owner = function, threads, os.getpid()
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the function."""
-        try:
-            with limited(self._threads):
-                return self._function(*args)
-        except SystemExit as ended:
-            raise WorkerLost(f"a job called sys.exit({ended.code!r}) before it was done") from ended
-
-    def apart(self, place: int, args: tuple[Any, ...]) -> tuple[int, _Outcome]:
-        """Call the function for another process; errors and warnings travel there with the result."""
-        if os.getpid() == self._owner:  # in a thread of that process, which gets warnings by itself
-            return place, self._outcome(args)
-        _belong_to(self._owner)
-        with warnings.catch_warnings(record=True) as noticed:
+    in_thread = os.getpid() == owner  # of that process, which gets warnings by itself
+    if not in_thread:
+        _belong_to(owner)
+    with nullcontext() if in_thread else warnings.catch_warnings(record=True) as noticed:
+        if not in_thread:
             warnings.simplefilter("always")
-            outcome = self._outcome(args)
-        notices = tuple((one.message, one.category, one.filename, one.lineno) for one in noticed)
-        return place, outcome._replace(notices=notices)
-
-    def _outcome(self, args: tuple[Any, ...]) -> _Outcome:
         try:
-            return _Outcome(self(*args))
+            result = _called(function, threads, args)
         except KeyboardInterrupt:
-            return _Outcome(error=KeyboardInterrupt())
+            error = KeyboardInterrupt()
         except Exception as raised:
             raised.add_note("in a worker:\n" + traceback.format_exc())
             error = raised.with_traceback(None)
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception as reason:  # some can be written and not be read
-            error = RuntimeError(f"a worker cannot hand back {error!r} ({reason})")
-        return _Outcome(error=error)
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception as reason:  # some can be written and not be read
+                error = RuntimeError(f"a worker cannot hand back {error!r} ({reason})")
+    notices = tuple((one.message, one.category, one.filename, one.lineno) for one in noticed or ())
+    return place, result, error, notices
 
 
 def _outcomes(
-    call: _Call, jobs: Iterator[tuple[int, tuple[Any, ...]]], n_jobs: int | None, count: int
-) -> Generator[tuple[int, _Outcome], None, None]:
-    """Yield place and outcome of each job as it gets done; those that ran when a worker ended are tried again alone."""
+    call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int
+) -> Generator[Outcome, None, None]:
+    """Yield the outcome of each job as it gets done; those that ran when a worker ended are tried again alone."""
     running: dict[int, tuple[Any, ...]] = {}
 
-    def begun() -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def begun() -> Jobs:
         for place, args in jobs:
             running[place] = args
             yield place, args
@@ -168,40 +159,33 @@ def _outcomes(
     left = begun()
     while True:
         try:
-            for place, outcome in _streamed(call, left, n_jobs, count):
-                del running[place]
-                yield place, outcome
+            for outcome in _streamed(call, left, n_jobs, count):
+                del running[outcome[0]]
+                yield outcome
             return
         except BrokenProcessPool:
             for place in sorted(running):
-                yield place, _alone(call, place, running.pop(place), n_jobs)
+                lost = f"a worker process was lost {_TRIES_ALONE + 1} times, perhaps for want of memory"
+                error = WorkerLost(f"{lost}; use fewer jobs, such as ", Setting("n_jobs", 1))
+                again, outcome = running.pop(place), (place, None, error, ())
+                for _ in range(_TRIES_ALONE):
+                    with suppress(BrokenProcessPool):
+                        (outcome,) = _streamed(call, iter([(place, again)]), n_jobs, 1)
+                        break
+                yield outcome
 
 
-def _streamed(
-    call: _Call, jobs: Iterator[tuple[int, tuple[Any, ...]]], n_jobs: int | None, count: int
-) -> Iterator[tuple[int, _Outcome]]:
-    """Yield place and outcome of each job as it gets done."""
+def _streamed(call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int) -> Outcomes:
+    """Yield the outcome of each job as it gets done."""
     how: dict[str, Any] = {"n_jobs": n_jobs, "batch_size": 1, "pre_dispatch": "n_jobs", "mmap_mode": "c"}
     if get_active_backend()[0].supports_return_generator:
-        calls = (joblib.delayed(call.apart)(place, args) for place, args in jobs)
+        calls = (joblib.delayed(call)(place, args) for place, args in jobs)
         yield from joblib.Parallel(return_as="generator_unordered", **how)(calls)
         return
     with joblib.Parallel(**how) as parallel:  # Ray: results come by portions, and arrays that are not wrapped read-only
         while portion := list(islice(jobs, count)):
             wrapped = ((place, joblib.wrap_non_picklable_objects(args, keep_wrapper=False)) for place, args in portion)
-            yield from parallel(joblib.delayed(call.apart)(place, args) for place, args in wrapped)
-
-
-def _alone(call: _Call, place: int, args: tuple[Any, ...], n_jobs: int | None) -> _Outcome:
-    """Try a job again whose worker ended, in a worker beside which no other one works."""
-    for _ in range(_TRIES_ALONE):
-        try:
-            ((_, outcome),) = _streamed(call, iter([(place, args)]), n_jobs, 1)
-            return outcome
-        except BrokenProcessPool:
-            continue
-    lost = f"a worker process was lost {_TRIES_ALONE + 1} times, perhaps for want of memory"
-    return _Outcome(error=WorkerLost(f"{lost}; use fewer jobs, such as ", Setting("n_jobs", 1)))
+            yield from parallel(joblib.delayed(call)(place, args) for place, args in wrapped)
 
 
 @cache
@@ -239,23 +223,18 @@ def limited(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
+    found: list[int] = []
     with _limiting:
-        before = _threads_of_a_new_thread()
+        # a thread that first used torch under another's limit knows fewer threads than this process has
+        asked = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        asked.start()
+        asked.join()
         torch.set_num_threads(threads)
         try:
             with _libraries(len(sys.modules)).limit(limits=threads):
                 yield
         finally:
-            torch.set_num_threads(before)
-
-
-def _threads_of_a_new_thread() -> int:
-    """Return torch's threads in this process; a thread that first used torch under another's limit knows fewer."""
-    found: list[int] = []
-    asked = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-    asked.start()
-    asked.join()
-    return found[0]
+            torch.set_num_threads(found[0])
 
 
 @lru_cache(maxsize=1)
@@ -302,14 +281,10 @@ def turns(device: torch.device) -> AbstractContextManager[Any]:
 def ahead(items: Iterable[A]) -> Iterator[A]:
     """Yield the items; another thread makes the next one while the last one is used."""
     source = iter(items)
-
-    def some() -> list[A]:
-        return list(islice(source, 1))
-
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(some)
+        waiting = pool.submit(list, islice(source, 1))
         while item := waiting.result():
-            waiting = pool.submit(some)
+            waiting = pool.submit(list, islice(source, 1))
             yield item[0]
 
 

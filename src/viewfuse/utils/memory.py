@@ -7,11 +7,10 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from viewfuse.errors import CannotWrite, NotEnoughMemory, ViewfuseError
 from viewfuse.utils.settings import Advice, Setting
@@ -20,8 +19,6 @@ if TYPE_CHECKING:  # the command line says what it can do before NumPy is import
     import numpy as np
     from numpy.typing import NDArray
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _NO_LIMIT = 2**62
 _SHARE = 4
 """What takes more than one part in so many of the free memory is kept on disk."""
@@ -105,18 +102,16 @@ def memory_errors() -> Iterator[None]:
             stack.close()
             if isinstance(error, ViewfuseError) or not _is_full(error):
                 raise
-            raise _out_of_memory(error) from None
+            reason = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON] or type(error).__name__
+            raise NotEnoughMemory(
+                f"there is not enough memory, {available():,} bytes are free ({reason}); use a machine with more, "
+                "fewer samples at a time, or fewer columns",
+                Advice((" (", Setting("reduction", "auto"), ")")),
+            ) from None
 
 
-def with_memory_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, inside `memory_errors`."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with memory_errors():
-            return function(*args, **kwargs)
-
-    return call
+with_memory_errors = memory_errors()
+"""The decorator of a function that is called inside `memory_errors`."""
 
 
 def _is_full(error: Exception) -> bool:
@@ -126,15 +121,6 @@ def _is_full(error: Exception) -> bool:
     if not isinstance(error, (RuntimeError, ImportError, OSError, SystemError)):
         return False
     return any(words in str(error).lower() for words in _WORDS) or available() < _LITTLE
-
-
-def _out_of_memory(error: Exception) -> NotEnoughMemory:
-    reason = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON] or type(error).__name__
-    return NotEnoughMemory(
-        f"there is not enough memory, {available():,} bytes are free ({reason}); use a machine with more, fewer "
-        "samples at a time, or fewer columns",
-        Advice((" (", Setting("reduction", "auto"), ")")),
-    )
 
 
 def available() -> int:
@@ -153,32 +139,26 @@ def _left_on_machine() -> int:
 
 
 def _left_in_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
-    """What each control group around this process leaves, of either version."""
+    """What each control group around this process leaves, of either version, from its own up to the root."""
     yield _NO_LIMIT
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
         return
     for _, kinds, inside in lines:
-        if kinds == "":
-            yield from _left_upwards(root, inside, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in kinds.split(","):
-            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left_upwards(root / "memory", inside, *files)
-
-
-def _left_upwards(root: Path, inside: str, limit: str, taken: str, cached: str) -> Iterator[int]:
-    """From a group up to the root; files that the kernel only caches do not count as taken."""
-    group = root / inside.lstrip("/")
-    for here in (group, *group.parents):
-        try:
-            facts = dict(line.split() for line in (here / "memory.stat").read_text().splitlines())
-            most, used = (int((here / name).read_text()) for name in (limit, taken))
-            yield most - used + int(facts.get(cached, 0))
-        except (OSError, ValueError):  # no such file here, or no limit but the word "max"
-            pass
-        if here == root:
-            return
+        top, limit, taken, cached = root, "memory.max", "memory.current", "inactive_file"
+        if "memory" in kinds.split(","):
+            top, limit, taken = root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cached = "total_inactive_file"
+        elif kinds:
+            continue
+        group = top / inside.lstrip("/")
+        for here in [one for one in (group, *group.parents) if one.is_relative_to(top)]:
+            with suppress(OSError, ValueError):  # no such file here, or no limit but the word "max"
+                facts = dict(line.split() for line in (here / "memory.stat").read_text().splitlines())
+                most, used = (int((here / name).read_text()) for name in (limit, taken))
+                left = most - used + int(facts.get(cached, 0))  # files that the kernel only caches are not taken
+                yield left
 
 
 def _left_to_process() -> int:

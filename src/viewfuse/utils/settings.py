@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -63,21 +63,20 @@ def checked_count(name: str, given: Any, least: int = 1, *, auto: int | None = N
 
 def spelled(message: object, spell: Spell) -> str:
     """An error, a warning or a text, with its parameters as the reader writes them."""
-    return "".join(_spelled(part, spell) for part in getattr(message, "parts", (str(message),)))
+    text = ""
+    for part in message if isinstance(message, Advice) else getattr(message, "parts", (str(message),)):
+        if isinstance(part, Setting):
+            text += written(part, spell)
+        elif not isinstance(part, Advice):
+            text += str(part)
+        elif not any(isinstance(one, Setting) and spell(one) is None for one in part):
+            text += spelled(part, spell)
+    return text
 
 
 def written(setting: Setting, spell: Spell) -> str:
     """A parameter as the reader writes it, and as in Python where there is no such parameter."""
     return spell(setting) or str(setting)
-
-
-def _spelled(part: object, spell: Spell) -> str:
-    if isinstance(part, Setting):
-        return written(part, spell)
-    if not isinstance(part, Advice):
-        return str(part)
-    unknown = any(isinstance(one, Setting) and spell(one) is None for one in part)
-    return "" if unknown else "".join(_spelled(one, spell) for one in part)
 
 
 def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:
@@ -87,21 +86,6 @@ def named_values(what: str, texts: Sequence[str]) -> dict[str, str] | None:
     if wrong or len(found) < len(texts):
         raise DataError(f"{what} {(wrong or list(texts))[0]!r}: write NAME=VALUE, each name once")
     return found or None
-
-
-def as_plain(parts: Iterable[object]) -> list[Any]:
-    """The parts of a message in a form that JSON can hold."""
-    plain: dict[type, Callable[[Any], Any]] = {Setting: vars, Advice: as_plain}
-    return [plain.get(type(part), str)(part) for part in parts]
-
-
-def from_plain(parts: Iterable[Any]) -> list[Any]:
-    """The parts of a message from what `as_plain` made of them."""
-    kinds: dict[type, Callable[[Any], Any]] = {
-        dict: lambda one: Setting(**one),
-        list: lambda one: Advice(from_plain(one)),
-    }
-    return [kinds.get(type(part), str)(part) for part in parts]
 
 
 def checked_range(within: Any) -> tuple[int, int]:

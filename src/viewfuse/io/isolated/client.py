@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import process
 from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, ReadJob, Unpacked, limits_of
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import Contents
+from viewfuse.io.source import Contents, FileView
 from viewfuse.utils.console import warn
-from viewfuse.utils.settings import Advice, Setting, from_plain
+from viewfuse.utils.settings import Advice, Setting
 
 _PATIENCE = 30.0
 """Seconds after the end of a reader's time in which the server should have reported it."""
@@ -32,67 +34,61 @@ def read_isolated(job: ReadJob) -> Contents:
 
 def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
     """All that comes back about a job, and files with it; None where the server is gone."""
+    answer, handles = b"", []
     try:
-        channel = process.send(job.ending)
-        if channel is None:
-            return None
-        with channel:
-            found = _listen(channel, job)
+        limits, channel = limits_of(job.path), process.send(job.ending)
+        if channel is not None:
+            with channel:
+                channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
+                text = job.as_json(limits)
+                channel.sendall(LENGTH.pack(len(text)) + text)
+                while part := socket.recv_fds(channel, RESULT.size + ENDED.size, 253):
+                    handles += part[1]
+                    answer += part[0]
+                    if not part[0] or len(answer) > RESULT.size + ENDED.size:
+                        break
     except OSError:
-        found = None
+        answer = b""
     except BaseException:  # the caller stopped waiting, so the reader stops as well
         process.stop()
         raise
-    if found is None:
-        process.stop()
-    return found
-
-
-def _listen(channel: socket.socket, job: ReadJob) -> tuple[bytes, list[int]] | None:
-    limits = limits_of(job.path)
-    channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
-    text = job.as_json(limits)
-    channel.sendall(LENGTH.pack(len(text)) + text)
-    answer, handles = b"", []
-    while part := socket.recv_fds(channel, RESULT.size + ENDED.size, 253):
-        handles += part[1]
-        answer += part[0]
-        if not part[0] or len(answer) > RESULT.size + ENDED.size:
-            break
-    return (answer, handles) if answer else None
+    if answer:
+        return answer, handles
+    process.stop()
+    return None
 
 
 def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
     """What was read; or an error, where the other process found one, or met its end."""
+    path, ending = job.path, job.ending
     if not answer:
-        raise DataError(
-            f"{job.path} cannot be read, since the process that reads files does not start",
-            Advice(("; ", Setting("trusted", True), " reads it in this process")),
-        )
+        fault = f"{path} cannot be read, since the process that reads files does not start"
+        raise DataError(fault, Advice(("; ", Setting("trusted", True), " reads it in this process")))
     status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
     if status or len(answer) != RESULT.size + ENDED.size or not handles:
-        raise _ended(job, status)
-    found = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:])
-    if "error" in found.facts:
-        name, parts = found.facts["error"]
-        raise getattr(viewfuse.errors, name)(*from_plain(parts))
-    for name, parts in found.facts["warnings"]:
-        warn(getattr(viewfuse.errors, name)(*from_plain(parts)))
-    with guarded(job.path):  # a reader that a damaged file has misled may hand back what does not fit together
-        return found.contents(job.path)
+        number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
+        if number in _TIME:
+            raise DataError(
+                f"{path} was not read in {limits_of(path).cpu} s of computing, so it seems to be a damaged {ending} "
+                "file; write it again",
+                Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
+            )
+        how = signal.Signals(number).name if number else "without a signal"
+        fault = f"{path} is no readable {ending} file (it made the library that reads such files crash, {how})"
+        raise DataError(f"{fault}; write it again")
+    with guarded(path):  # a reader that a damaged file has misled may hand back what does not fit together
+        facts = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:]).facts
+        if "contents" in facts:
+            rest = facts["contents"]
+            views = [FileView(**view | {"path": path}) for view in rest.pop("views")]
+            contents = Contents(views, **rest)
+    for name, parts in facts.get("warnings", ()):
+        warn(_message(name, parts))
+    if "error" in facts:
+        raise _message(*facts["error"])
+    return contents
 
 
-def _ended(job: ReadJob, status: int) -> DataError:
-    """The error of a process that ended before it had read its file."""
-    number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
-    if number in _TIME:
-        return DataError(
-            f"{job.path} was not read in {limits_of(job.path).cpu} s of computing, so it seems to be a damaged "
-            f"{job.ending} file; write it again",
-            Advice((", or if it is in order, ", Setting("trusted", True), " reads it without limits")),
-        )
-    how = signal.Signals(number).name if number else "without a signal"
-    return DataError(
-        f"{job.path} is no readable {job.ending} file (it made the library that reads such files crash, {how}); "
-        "write it again"
-    )
+def _message(name: str, parts: Sequence[Any]) -> Any:
+    """An error or a warning of ours; a list within its parts was advice."""
+    return getattr(viewfuse.errors, name)(*(Advice(part) if isinstance(part, list) else part for part in parts))

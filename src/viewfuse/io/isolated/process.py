@@ -29,85 +29,67 @@ _SETTINGS = {
 }
 
 
-class ReaderProcess:
-    """The other process; it ends when this object or this process does."""
-
-    def __init__(self, soon: Collection[str]) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *soon]
-            nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            self._process = subprocess.Popen(
-                command, **nothing, pass_fds=[theirs.fileno()], env=_environment(), start_new_session=True
-            )
-
-    def send(self, ending: str) -> socket.socket:
-        """Begin a job; what comes of it comes from the socket."""
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._control, [bytes([ENDINGS.index(ending)])], [theirs.fileno()])
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        return ours
-
-    def close(self) -> None:
-        """Let the process end, whatever it does."""
-        self._control.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-
-    def forget(self) -> None:
-        """Let it end without waiting, or leave it to the process that this one was forked from."""
-        self._control.close()
-        self._process.returncode = 0
-
-
-def _environment() -> dict[str, str]:
-    """Modules are looked for where this process looks for them."""
-    own = str(Path(viewfuse.errors.__file__).parents[1])
-    path = os.pathsep.join([own, *(place for place in sys.path if place)])
-    return {**os.environ, **_SETTINGS, "PYTHONPATH": path}
-
-
-_server: ReaderProcess | None = None
+_server: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
+"""What jobs are sent to, and the other process; it ends when either does, this one or that socket."""
 _lock = threading.Lock()
+
+
+def _started(soon: Collection[str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    control, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *soon]
+        nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        # modules are looked for where this process looks for them
+        own = str(Path(viewfuse.errors.__file__).parents[1])
+        path = os.pathsep.join([own, *(place for place in sys.path if place)])
+        env = {**os.environ, **_SETTINGS, "PYTHONPATH": path}
+        return control, subprocess.Popen(
+            command, **nothing, pass_fds=[theirs.fileno()], env=env, start_new_session=True
+        )
 
 
 def start(endings: Collection[str] = ()) -> None:
     """Start the other process before it is needed, so that both import at the same time."""
     global _server
-    if not POSSIBLE:
-        return
     with _lock:
-        if _server is None:
-            _server = ReaderProcess(endings)
+        if POSSIBLE and _server is None:
+            _server = _started(endings)
 
 
 def send(ending: str) -> socket.socket | None:
-    """Begin to read a file; None where the process is gone."""
+    """Begin to read a file; what comes of it comes from the socket. None where the process is gone."""
     start([ending])
     with _lock:
-        return None if _server is None else _server.send(ending)
+        if _server is None:
+            return None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(_server[0], [bytes([ENDINGS.index(ending)])], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
 
 
 def stop() -> None:
-    """End the other process; the next file starts another one."""
+    """End the other process, whatever it does; the next file starts another one."""
     global _server
     with _lock:
         found, _server = _server, None
     if found is not None:
-        found.close()
+        found[0].close()
+        with suppress(subprocess.TimeoutExpired):
+            found[1].wait(5)
 
 
 def _forget() -> None:
-    """Leave the server to the parent in a forked process; at exit do not wait for it."""
+    """Leave the other process to the parent in a forked one; at exit do not wait for it."""
     global _server, _lock
     _lock = threading.Lock()
     if _server is not None:
-        _server.forget()
+        _server[0].close()
+        _server[1].returncode = 0
     _server = None
 
 

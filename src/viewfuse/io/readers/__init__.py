@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,48 +18,33 @@ from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import ReadJob, is_among
+from viewfuse.io.isolated.jobs import AS_USUAL, Blocks, Reading, ReadJob, is_among
 from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
-from viewfuse.io.matching import check_matching, with_pattern
-from viewfuse.io.readers.hdf5 import h5ad_places, read_h5ad, read_h5mu
+from viewfuse.io.readers.hdf5 import h5ad_places, read_annotated
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
-from viewfuse.io.readers.text import DELIMITERS, Blocks, read_text
+from viewfuse.io.readers.text import DELIMITERS, read_text
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import Contents, FileSource, FileView, ending_of, view_of
+from viewfuse.io.source import (
+    Contents,
+    FileSource,
+    FileView,
+    check_matching,
+    ending_of,
+    view_of,
+    with_pattern,
+)
 from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting
 
+__all__ = ["AS_USUAL", "Reading", "open_source", "parse", "read_chunks", "read_views"]
 AnyPath = str | PathLike[str]
 Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
 TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How files are read: the options of `read_views`.
-
-    Attributes
-    ----------
-    new_samples : whether a fitted model places the samples, so that tables need no id in common
-    """
-
-    id_column: str | None = None
-    blocks: Blocks | None = None
-    use: Use | None = None
-    header: bool | None = None
-    transpose: Sequence[str] = ()
-    only: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    id_pattern: str | None = None
-    allow_disjoint: bool = False
-    trusted: bool = False
-    new_samples: bool = False
-
-
-AS_USUAL = Reading()
+_SHEETS = (".xlsx", ".xls", ".ods")
+_OF_TABLES = ("id_column", "blocks", "header", "transpose", "only", "drop", "id_pattern")
 
 
 def read_views(
@@ -128,24 +113,46 @@ def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Vi
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
     """Open files as `read_views` does, without making Views of them yet."""
+    given: Any = [paths] if isinstance(paths, (str, PathLike)) else paths
+    given = list(paths.values()) if isinstance(paths, Mapping) else given
+    if not isinstance(given, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in given):
+        kinds = sorted({type(path).__name__ for path in (given if isinstance(given, (list, tuple)) else [given])})
+        raise DataError(f"paths of files are read here, not {', '.join(kinds)}; pass objects to Views or fit")
     if isinstance(paths, Mapping):
-        _check_paths(list(paths.values()))
-        _check_named(paths, reading.blocks)
-        return _open_tables({name: Path(path) for name, path in paths.items()}, reading)
-    given = [paths] if isinstance(paths, (str, PathLike)) else paths
-    _check_paths(given)
+        if reading.blocks is not None:
+            raise DataError(Setting("blocks"), " cut one wide file into views; give it without a name")
+        named = {name: Path(path) for name, path in paths.items()}
+        for name, file in named.items():
+            if not file.exists():
+                raise DataError(f"{name}={file}: {file} is no file; check the path")
+            if ending_of(file) not in TABLES or not file.is_file():
+                raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
+        return _open_tables(named, reading)
     files = [file for path in given for file in _files(Path(path))]
     if not files:
         raise DataError("no file was given; give the path of at least one")
     endings = {ending_of(file) for file in files}
     if endings <= set(TABLES):
-        return _open_tables(_by_stem(files), reading)
-    if len(files) > 1 or not endings <= {*WHOLE, ".npy"}:
-        _check_mixture(files)
-    of_tables = ("id_column", "blocks", "header", "transpose", "only", "drop", "id_pattern")
-    _check_unused(reading, *of_tables, *(() if endings == {".h5mu"} else ("use",)))
+        names = Counter(map(view_of, files))
+        alike = [str(file) for file in files if names[view_of(file)] > 1]
+        if alike:
+            raise DataError(
+                f"two files are called alike: {', '.join(alike)}; a view is called like its file, so rename one, or "
+                f"name the view: NAME={alike[0]}"
+            )
+        return _open_tables(dict(zip(names, files, strict=True)), reading)
+    possible = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
+    for file in files:
+        if ending_of(file) in _SHEETS:
+            raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
+        if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
+            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {possible}")
+    if len(files) > 1:
+        raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {possible}")
+    _check_unused(reading, *_OF_TABLES, *(() if endings == {".h5mu"} else ("use",)))
     with guarded(files[0]):
-        return _read(ReadJob(files[0], use=reading.use), reading.trusted).source()
+        found = _read(ReadJob(files[0], Reading(use=reading.use)), reading.trusted)
+        return FileSource(**vars(found))
 
 
 def _read(job: ReadJob, trusted: bool) -> Contents:
@@ -155,10 +162,18 @@ def _read(job: ReadJob, trusted: bool) -> Contents:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file, or what is in the folder."""
+    """The file; of a folder its tables, or the first of its arrays."""
     with guarded(path):
         if path.is_dir():
-            return _inside(path)
+            arrays = sorted(path.glob("*.npy"))
+            tables = sorted(file for file in path.iterdir() if ending_of(file) in TABLES and file.is_file())
+            if not arrays and not tables:
+                raise DataError(f"{path} is a folder without .npy or {', '.join(TABLES)} files; give the files")
+            if arrays and tables:
+                both = f"{arrays[0].name} and {tables[0].name}"
+                fault = f"{path} holds arrays and tables, such as {both}; give a folder of one kind, or the files"
+                raise DataError(fault)
+            return arrays[:1] or tables
         if not path.is_file():
             raise DataError(f"{path} is no file; check the path")
     if ending_of(path) == ".npy":
@@ -166,54 +181,8 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _check_mixture(files: Sequence[Path]) -> None:
-    kinds = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
-    for file in files:
-        if ending_of(file) in (".xlsx", ".xls", ".ods"):
-            raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
-        if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
-            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {kinds}")
-    raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {kinds}")
-
-
-def _inside(folder: Path) -> list[Path]:
-    """The tables in a folder, or the first of its arrays."""
-    arrays = sorted(folder.glob("*.npy"))
-    tables = sorted(file for file in folder.iterdir() if ending_of(file) in TABLES and file.is_file())
-    if not arrays and not tables:
-        raise DataError(f"{folder} is a folder without .npy or {', '.join(TABLES)} files; give the files")
-    if arrays and tables:
-        both = f"{arrays[0].name} and {tables[0].name}"
-        raise DataError(f"{folder} holds arrays and tables, such as {both}; give a folder of one kind, or the files")
-    return arrays[:1] or tables
-
-
-def _check_named(paths: Mapping[str, AnyPath], blocks: Blocks | None) -> None:
-    """Refuse names for what is not one table."""
-    if blocks is not None:
-        raise DataError(Setting("blocks"), " cut one wide file into views; give it without a name")
-    for name, path in paths.items():
-        file = Path(path)
-        if not file.exists():
-            raise DataError(f"{name}={file}: {file} is no file; check the path")
-        if ending_of(file) not in TABLES or not file.is_file():
-            raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
-
-
-def _by_stem(files: Sequence[Path]) -> dict[str, Path]:
-    """Tables by the names of their views, which are called like the files."""
-    names = Counter(view_of(file) for file in files)
-    alike = [str(file) for file in files if names[view_of(file)] > 1]
-    if alike:
-        listed = ", ".join(alike)
-        raise DataError(
-            f"two files are called alike: {listed}; a view is called like its file, so rename one, or name the view: "
-            f"NAME={alike[0]}"
-        )
-    return dict(zip(names, files, strict=True))
-
-
 def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
+    """The views of all files, those that are named in `transpose` turned."""
     endings, blocks = {ending_of(file) for file in files.values()}, reading.blocks
     if ".h5ad" not in endings:
         _check_unused(reading, "use")
@@ -226,54 +195,41 @@ def _open_tables(files: Mapping[str, Path], reading: Reading) -> FileSource:
         raise DataError(Setting("blocks"), fault)
     if blocks is not None and not blocks:
         raise DataError(Setting("blocks"), " names no view; give at least one, or leave it out")
-    views = [with_pattern(view, reading.id_pattern) for view in _read_tables(files, reading)]
-    if not reading.allow_disjoint:
-        check_matching(views, new_samples=reading.new_samples)
-    return FileSource(views)
-
-
-def _read_tables(files: Mapping[str, Path], reading: Reading) -> list[FileView]:
-    """The views of all files, those that are named in `transpose` turned."""
     places = h5ad_places([name for name, file in files.items() if ending_of(file) == ".h5ad"], reading.use)
     views: list[FileView] = []
     for name, file in files.items():
         of_ids = reading.header is None and name in reading.transpose  # the first line may well hold numbers
-        own = {name: getattr(reading, name) for name in ("id_column", "blocks", "only", "drop")}
-        job = ReadJob(file, use=places.get(name), header=True if of_ids else reading.header, **own)
-        found = _read(job, reading.trusted).views
+        how = replace(reading, use=places.get(name), header=True if of_ids else reading.header)
+        found = list(_read(ReadJob(file, how), reading.trusted).views)
         categories = [column for view in found for column in categories_in(view.columns)]
         if categories and ending_of(file) == ".parquet":  # text tables say it themselves
             tell(f"{file}: {', '.join(map(repr, categories))} as categories")
-        views += found if name == view_of(file) else [_named(name, file, found)]
+        if name != view_of(file):
+            if len(found) > 1:
+                own = ", ".join(view.name for view in found)
+                raise DataError(f"{name}={file}: it holds several views ({own}); give it without a name")
+            found = [replace(found[0], name=name)]
+        views += found
     _check_chosen(reading, views)
-    names = [view.name for view in views]
-    if unknown := [name for name in reading.transpose if name not in names]:
-        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
-        raise DataError(Setting("transpose"), fault)
-    return [view.turned() if view.name in reading.transpose else view for view in views]
+    turned = [view.turned() if view.name in reading.transpose else view for view in views]
+    matched = [with_pattern(view, reading.id_pattern) for view in turned]
+    if not reading.allow_disjoint:
+        check_matching(matched, new_samples=reading.new_samples)
+    return FileSource(matched)
 
 
 def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
-    """Refuse names of columns that no file has."""
+    """Refuse names of columns that no file has, and of views that are not there."""
     unread = {name for view in views for name in view.unread}
     read = {category_of(name) or str(name) for view in views for name in view.columns} if reading.only else set()
     for name, patterns, columns in (("only", reading.only, read | unread), ("drop", reading.drop, unread)):
         unknown = [one for one in patterns if not any(is_among(column, [one]) for column in columns)]
         if unknown:
             raise DataError(Setting(name), f" names {unknown[0]!r}, but no file has such a column; correct the name")
-
-
-def _named(name: str, file: Path, found: Sequence[FileView]) -> FileView:
-    if len(found) > 1:
-        own = ", ".join(view.name for view in found)
-        raise DataError(f"{name}={file}: it holds several views ({own}); give it without a name")
-    return replace(found[0], name=name)
-
-
-def _check_paths(paths: object) -> None:
-    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in paths):
-        kinds = {type(path).__name__ for path in paths} if isinstance(paths, (list, tuple)) else {type(paths).__name__}
-        raise DataError(f"paths of files are read here, not {', '.join(sorted(kinds))}; pass objects to Views or fit")
+    names = [view.name for view in views]
+    if unknown := [name for name in reading.transpose if name not in names]:
+        fault = f" names the view {unknown[0]!r}, but the views are {', '.join(names)}; name one of these"
+        raise DataError(Setting("transpose"), fault)
 
 
 def _check_unused(reading: Reading, *names: str) -> None:
@@ -288,25 +244,17 @@ def parse(job: ReadJob) -> Contents:
     Nothing where results are written into a file; that is done here since it opens the file as well.
     """
     with guarded(job.path):
-        return _parse(job)
+        if job.copy is not None:
+            annotate_copy(job)
+            return Contents([])
+        if job.ending == ".npz":
+            return read_npz(job.path)
+        if job.ending == ".npy":
+            return read_npy_folder(job.path.parent)
+        if job.ending == ".mat":
+            from viewfuse.io.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
 
-
-def _parse(job: ReadJob) -> Contents:
-    if job.copy is not None:
-        annotate_copy(job)
-        return Contents([])
-    if job.ending == ".npz":
-        return read_npz(job.path)
-    if job.ending == ".npy":
-        return read_npy_folder(job.path.parent)
-    if job.ending == ".mat":
-        from viewfuse.io.readers.mat import read_mat  # SciPy takes a while to import, for nothing in most cases
-
-        return read_mat(job.path)
-    if job.ending == ".h5mu":
-        return read_h5mu(job.path, job.use)
-    if job.ending == ".h5ad":
-        return Contents(read_h5ad(job.path, job.use if isinstance(job.use, dict) else {}))
-    if job.ending == ".parquet":
-        return Contents(read_parquet(job))
-    return Contents(read_text(job))
+            return read_mat(job.path)
+        if job.ending in (".h5mu", ".h5ad"):
+            return read_annotated(job.path, job.reading.use)
+        return Contents(read_parquet(job) if job.ending == ".parquet" else read_text(job))

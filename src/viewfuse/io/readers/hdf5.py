@@ -35,13 +35,6 @@ def opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-def is_reference(item: Any) -> bool:
-    """Whether a data set holds references to others, as a cell array does."""
-    import h5py
-
-    return h5py.check_ref_dtype(getattr(item, "dtype", None)) is h5py.Reference
-
-
 def check_links(path: Path, item: Any) -> None:
     """Refuse an item that leads out of the file, directly or anywhere below it; no link is followed to find out.
 
@@ -56,41 +49,20 @@ def check_links(path: Path, item: Any) -> None:
         if address in seen:  # links may lead in a circle
             continue
         seen.add(address)
-        waiting += _referenced(here, h5py)
+        for name in here.attrs:  # categories of old .h5ad files are references
+            attribute = h5py.h5a.open(here.id, name.encode())
+            is_reference = attribute.shape == () and h5py.check_ref_dtype(attribute.dtype) is h5py.Reference
+            if is_reference and here.attrs[name]:
+                waiting.append(here.file[here.attrs[name]])
         if isinstance(here, h5py.Dataset):
             check_storage(path, here)
-        elif isinstance(here, h5py.Group):
-            waiting += _linked(path, here, h5py)
-
-
-def _linked(path: Path, group: Any, h5py: Any) -> Iterator[Any]:
-    """What lies in a group; soft links lead to what is looked at where it lies."""
-    for name in group:
-        link = group.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            where = f"{(group.name or 'a group without a name').rstrip('/')}/{name}"
-            raise DataError(f"{path}: {where!r} leads to another file; store the data in the file itself")
-        if isinstance(link, h5py.HardLink):
-            yield group[name]
-
-
-def _referenced(item: Any, h5py: Any) -> Iterator[Any]:
-    """What an attribute refers to, as categories of old .h5ad files do."""
-    for name in item.attrs:
-        attribute = h5py.h5a.open(item.id, name.encode())
-        if attribute.shape == () and h5py.check_ref_dtype(attribute.dtype) is h5py.Reference:
-            reference = item.attrs[name]
-            if reference:
-                yield item.file[reference]
-
-
-def member(group: Any, name: str, path: Path) -> Any:
-    """An item of a group that must lie there itself, and not behind a link, which was not checked."""
-    import h5py
-
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise DataError(f"{path}: {name!r} is a link to another place; store the data in the file itself")
-    return group[name]
+        for name in here if isinstance(here, h5py.Group) else ():
+            link = here.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                where = f"{(here.name or 'a group without a name').rstrip('/')}/{name}"
+                raise DataError(f"{path}: {where!r} leads to another file; store the data in the file itself")
+            if isinstance(link, h5py.HardLink):  # soft links lead to what is looked at where it lies
+                waiting.append(here[name])
 
 
 def check_storage(path: Path, data: Any) -> None:
@@ -103,8 +75,7 @@ def numbers(data: Any, allowance: Allowance) -> NDArray[Any]:
     """A data set of numbers, in memory."""
     if data.dtype.kind not in "fiub":
         raise DataError(f"{allowance.path}: {data.name!r} holds {data.dtype} values, not numbers; store numbers")
-    check_storage(allowance.path, data)
-    allowance.take(bytes_of(data.shape, data.dtype))
+    take_all(data, allowance)
     return np.asarray(data[()])
 
 
@@ -117,33 +88,30 @@ def take_all(item: Any, allowance: Allowance) -> None:
         item.visititems(lambda _, part: take_all(part, allowance) if hasattr(part, "dtype") else None)
 
 
-def read_h5mu(path: Path, use: Use | None) -> Contents:
-    """The modalities of a .h5mu file; sparse matrices stay sparse."""
+def read_annotated(path: Path, use: Use | None) -> Contents:
+    """The modalities of a .h5mu file, or views of an .h5ad file, by name what of it they are.
+
+    Sparse matrices stay sparse.
+    """
     read = needed("anndata.io", "omics", path).read_elem
+    whole = path.suffix.lower() == ".h5ad"
     with opened(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of anndata, about old files; what cannot be read is an error
-        if "mod" not in file or "obs" not in file:
-            raise DataError(f"{path} has no 'mod' and 'obs', so it is no .h5mu file; write it with mudata")
-        names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]
-        unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
-        if unknown or not names:
-            raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
-        parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
+        first, second, package = ("obs", "var", "anndata") if whole else ("mod", "obs", "mudata")
+        if first not in file or second not in file:
+            fault = f"{path} has no {first!r} and {second!r}, so it is no {path.suffix} file; write it with {package}"
+            raise DataError(fault)
+        if whole:
+            parts = {name: (file, place) for name, place in (use if isinstance(use, Mapping) else {}).items()}
+        else:
+            names = [str(name) for name in file["mod"].attrs.get("mod-order", list(file["mod"]))]
+            unknown = [name for name in (use if isinstance(use, Mapping) else ()) if name not in names]
+            if unknown or not names:
+                raise DataError(f"{path} has the modalities {names}, not {unknown}; name one of these")
+            parts = {name: (file["mod"][name], place_of(use, name)) for name in names}
         _check_size(path, file["obs"], parts)
         views = [_read_modality(path, name, *part, read) for name, part in parts.items()]
-        return Contents(views, order=read(file["obs"]).index.tolist())
-
-
-def read_h5ad(path: Path, places: Mapping[str, str]) -> list[FileView]:
-    """Views of an .h5ad file, by name what of it they are; sparse matrices stay sparse."""
-    read = needed("anndata.io", "omics", path).read_elem
-    with opened(path) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if "obs" not in file or "var" not in file:
-            raise DataError(f"{path} has no 'obs' and 'var', so it is no .h5ad file; write it with anndata")
-        parts = {name: (file, place) for name, place in places.items()}
-        _check_size(path, file["obs"], parts)
-        return [_read_modality(path, name, *part, read) for name, part in parts.items()]
+        return Contents(views, order=() if whole else read(file["obs"]).index.tolist())
 
 
 def h5ad_places(names: Sequence[str], use: Use | None) -> dict[str, dict[str, str]]:
@@ -162,7 +130,7 @@ def _check_size(path: Path, obs: Any, parts: Mapping[str, tuple[Any, str]]) -> N
     allowance = Allowance(path, "store it without compression")
     take_all(obs, allowance)
     for name, (group, place) in parts.items():
-        there = _places(group)
+        there = ["X"] * ("X" in group) + [f"{kind}/{key}" for kind in ("layers", "obsm") for key in group.get(kind, ())]
         if place not in there:
             listed = ", ".join(there) or "nothing"
             raise DataError(f"{path}: modality {name!r} has no {place!r}; it has {listed}; choose one")
@@ -172,31 +140,20 @@ def _check_size(path: Path, obs: Any, parts: Mapping[str, tuple[Any, str]]) -> N
     memory.require(allowance.taken, str(path), "choose fewer features, or reduced matrices such as obsm/X_pca")
 
 
-def _places(group: Any) -> list[str]:
-    """What may be a view."""
-    own = [f"{kind}/{key}" for kind in ("layers", "obsm") for key in group.get(kind, ())]
-    return ["X", *own] if "X" in group else own
-
-
 def _read_modality(path: Path, name: str, group: Any, place: str, read: Any) -> FileView:
-    values = read(group[place])
+    values, where = read(group[place]), f"{path}: modality {name!r}, {place!r}"
     columns: Sequence[Hashable] = range(values.shape[1])
     if hasattr(values, "iloc"):  # a data frame in obsm
         values, columns = frame_cells(values)
         if values.dtype == object:
-            values = _as_numbers(f"{path}: modality {name!r}, {place!r}", values, columns)
+            cells, values = values, objects_as_numbers(as_array(where, values))
+            if values is None:
+                wrong = next(one for c, one in enumerate(columns) if not all(map(is_number, cells[:, c])))
+                fault = f"{where}, column {wrong!r} holds something that is no number; encode it or drop the column"
+                raise DataError(fault)
     elif not place.startswith("obsm"):
         columns = read(group["var"]).index.tolist()
     if hasattr(values, "tocsr"):
-        check_sparse(f"{path}: modality {name!r}, {place!r}", values)
+        check_sparse(where, values)
         values = values.tocsr()
     return FileView(path, name, values, columns, read(group["obs"]).index.tolist())
-
-
-def _as_numbers(where: str, cells: NDArray[Any], columns: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Cells of several kinds as numbers."""
-    found = objects_as_numbers(as_array(where, cells))
-    if found is None:
-        wrong = next(name for c, name in enumerate(columns) if not all(map(is_number, cells[:, c])))
-        raise DataError(f"{where}, column {wrong!r} holds something that is no number; encode it or drop the column")
-    return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -26,9 +25,24 @@ SPARSE = {"format", "data", *_PLACES}
 
 
 def read_npz(path: Path) -> Contents:
-    """The views in a .npz file."""
+    """The views in a .npz file; pickles, bombs and headers that lie are refused before any data are read."""
+    allowance, seen = Allowance(path, "store it uncompressed with numpy.savez"), set[str]()
     with zipfile.ZipFile(path) as archive:
-        _check_headers(path, archive)
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in seen:
+                raise DataError(f"{path}: {name!r} is there twice; write it again with numpy.savez")
+            seen.add(name)
+            allowance.take(member.file_size)
+            with archive.open(member) as file:
+                read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+                shape, _, dtype = read(file)
+            if dtype.hasobject:
+                fault = f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text"
+                raise DataError(fault)
+            claimed, held = bytes_of(shape, dtype), member.file_size
+            if not 0 <= held - claimed <= _LONGEST_HEADER:
+                raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {held:,}; write it again")
     with np.load(path, allow_pickle=False) as data:
         arrays = {name: data[name] for name in data.files}
     return _contents(path, {"view_0": _sparse(path, arrays)} if set(arrays) >= SPARSE else arrays)
@@ -56,15 +70,15 @@ def read_npy_folder(folder: Path) -> Contents:
     for path in sorted(folder.glob("*.npy")):
         if not path.is_file():
             raise DataError(f"{path} is no file; leave only arrays in the folder")
-        with path.open("rb") as file, guarded(path):
-            _header(path, file)
         with guarded(path):
             arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
     return _contents(folder, arrays)
 
 
 def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
-    names = _pick_views(arrays)
+    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
+    numbered = in_order(name for name in arrays if re.fullmatch(r"view_\d+", name))
+    names = numbered or [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
     for name in names:
@@ -75,45 +89,6 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
     return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
 
 
-def _pick_views(arrays: Mapping[str, Any]) -> list[str]:
-    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
-    numbered = [name for name in arrays if re.fullmatch(r"view_\d+", name)]
-    if numbered:
-        return in_order(numbered)
-    return [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
-
-
 def in_order(names: Iterable[str]) -> list[str]:
     """Names that end in numbers, in the order of these."""
     return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))
-
-
-def _check_headers(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse pickles, bombs and headers that lie, without reading any data."""
-    allowance = Allowance(path, "store it uncompressed with numpy.savez")
-    seen: set[str] = set()
-    for member in archive.infolist():
-        name = member.filename.removesuffix(".npy")
-        if name in seen:
-            raise DataError(f"{path}: {name!r} is there twice; write it again with numpy.savez")
-        seen.add(name)
-        with archive.open(member) as file:
-            shape, dtype = _header(path, file)
-        if dtype.hasobject:
-            raise DataError(f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text")
-        claimed = bytes_of(shape, dtype)
-        if not 0 <= member.file_size - claimed <= 65_536:
-            raise DataError(f"{path}: {name!r} claims {claimed:,} bytes but holds {member.file_size:,}; write it again")
-        allowance.take(claimed)
-
-
-def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and kind of an array, from a header that is not read if it is absurdly long."""
-    version = npy.read_magic(file)
-    width = 2 if version == (1, 0) else 4
-    length = file.read(width)
-    if int.from_bytes(length, "little") > _LONGEST_HEADER:
-        raise DataError(f"{path}: the header of an array is too long to be true; write it again")
-    text = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
-    shape, _, dtype = (npy.read_array_header_1_0 if width == 2 else npy.read_array_header_2_0)(text)
-    return shape, dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.cells import Cells
-from viewfuse.io.readers.text import Digits, pick_columns
-from viewfuse.io.safety import Allowance, Spool
+from viewfuse.io.readers.text import Cells, CheckedRows, pick_columns
+from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, some, warn
 from viewfuse.utils.settings import Setting
 
-_CURE = "write it without compression and dictionaries"
 _SHOWN = 8
 
 
@@ -30,119 +28,92 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     A column of lists (an embedding) is a view by itself. A file with such columns has these as its views; of any
     other file the columns of numbers are one view, unless `blocks` say more.
     """
-    path = job.path
+    path, reading = job.path, job.reading
     file = needed("pyarrow.parquet", "io", path).ParquetFile(path)
-    _check_bomb(path, file)
-    table = _Table(path, file, file.schema_arrow, job.id_column)
-    views = table.plan(job)
-    if not file.metadata.num_rows:
-        raise DataError(f"{path} has no rows; it needs at least one")
-    ids = table.ids()
-    return [FileView(path, name, *table.view(columns, ids), ids, table.unread) for name, columns in views.items()]
-
-
-def _check_bomb(path: Path, file: Any) -> None:
-    facts, allowance = file.metadata, Allowance(path, _CURE)
-    for g in range(facts.num_row_groups):
-        group = facts.row_group(g)
-        for c in range(group.num_columns):
-            column = group.column(c)
+    facts, allowance = file.metadata, Allowance(path, "write it without compression and dictionaries")
+    for group in map(facts.row_group, range(facts.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
             allowance.take(max(column.total_uncompressed_size, 8 * column.num_values))
+    schema = file.schema_arrow
+    check_repeated(path, schema.names)
+    kinds = {field.name: field.type for field in schema}
+    names, id_column = _names_and_id(path, schema, kinds, reading.id_column)
+    every = [name for name in names if name != id_column]
+    columns = reading.chosen(path, every)
+    kept = set(columns)
+    unread = tuple(name for name in every if name not in kept)
+    lists = [name for name in columns if is_list(kinds[name])]
+    if reading.blocks is not None:
+        views = pick_columns(path, columns, reading.blocks)
+    elif lists:
+        views = {name: [name] for name in lists}
+        if others := [name for name in columns if not is_list(kinds[name])]:
+            _warn_ignored(path, kinds, lists, others)
+    else:
+        views = {path.stem: columns}
+    if not facts.num_rows:
+        raise DataError(f"{path} has no rows; it needs at least one")
+    kind = str(kinds[id_column])
+    if not is_text(kind) and not kind.startswith(("int", "uint")):
+        fault = f"{path}: column {id_column!r} holds no ids but {kind} values; name the column of ids with "
+        raise DataError(fault, Setting("id_column"))
+    cells = file.read(columns=[id_column]).column(id_column)
+    ids = (cells.cast("string") if is_text(kind) else cells).to_pylist()
+    return [FileView(path, name, *_view(path, file, kinds, own, ids), ids, unread) for name, own in views.items()]
 
 
-class _Table:
-    """A file with its schema, which is costly to ask for."""
+def _names_and_id(path: Path, schema: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
+    """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
+    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    index = [name for name in stored if isinstance(name, str) and name in kinds]
+    # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
+    nothing = {name for name in index if name.startswith("__index_level_") and not is_text(kinds[name])}
+    names = [name for name in schema.names if name not in nothing]
+    index = [name for name in index if name not in nothing]
+    if id_column is not None and id_column not in names:
+        raise DataError(f"{path} has no column {id_column!r}; it has {names[:8]}; name one of these")
+    if len(names) < 2:
+        raise DataError(f"{path} needs a column of ids and one of numbers; it has {names}; add what is missing")
+    if id_column is None and len(index) > 1:
+        fault = f"{path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
+        raise DataError(fault, Setting("id_column"))
+    return names, id_column or (index or names)[0]
 
-    def __init__(self, path: Path, file: Any, schema: Any, id_column: str | None) -> None:
-        self.path, self._file = path, file
-        check_repeated(path, schema.names)
-        self._kinds = {field.name: field.type for field in schema}
-        stored = (schema.pandas_metadata or {}).get("index_columns", [])
-        index = [name for name in stored if isinstance(name, str) and name in self._kinds]
-        # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-        nothing = {name for name in index if name.startswith("__index_level_") and not is_text(self._kinds[name])}
-        self._names = [name for name in schema.names if name not in nothing]
-        self._id = self._id_name(id_column, [name for name in index if name not in nothing])
 
-    def _id_name(self, id_column: str | None, index: list[str]) -> str:
-        """The column that is asked for, the index that pandas stored, or the first column."""
-        if id_column is not None and id_column not in self._names:
-            raise DataError(f"{self.path} has no column {id_column!r}; it has {self._names[:8]}; name one of these")
-        if len(self._names) < 2:
-            raise DataError(
-                f"{self.path} needs a column of ids and one of numbers; it has {self._names}; add what is missing"
-            )
-        if id_column is None and len(index) > 1:
-            fault = f"{self.path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
-            raise DataError(fault, Setting("id_column"))
-        return id_column or (index or self._names)[0]
+def _warn_ignored(path: Path, kinds: Mapping[str, Any], lists: list[str], columns: list[str]) -> None:
+    numeric = [name for name in columns if is_numeric(kinds[name])]
+    cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
+    if numeric:
+        cure = Setting("blocks", {name: name for name in [*lists, numeric[0]]}), f" takes {numeric[0]!r} in"
+    ignored = f"{path}: {len(columns)} column(s) beside those of lists are ignored: {some(columns, _SHOWN)}; "
+    warn(SuspiciousDataWarning(ignored, *cure))
 
-    def plan(self, job: ReadJob) -> Mapping[str, list[str]]:
-        """Per view its columns."""
-        every = [name for name in self._names if name != self._id]
-        columns = job.chosen(every)
-        kept = set(columns)
-        self.unread = tuple(name for name in every if name not in kept)
-        if job.blocks is not None:
-            return pick_columns(self.path, columns, job.blocks)
-        lists = [name for name in columns if is_list(self._kinds[name])]
-        if lists and len(lists) < len(columns):
-            self._tell_ignored(lists, [name for name in columns if not is_list(self._kinds[name])])
-        return {name: [name] for name in lists} if lists else {self.path.stem: columns}
 
-    def _tell_ignored(self, lists: list[str], columns: list[str]) -> None:
-        numeric = [name for name in columns if is_numeric(str(self._kinds[name]))]
-        blocks = {name: name for name in [*lists, *numeric[:1]]}
-        cure: tuple[str | Setting, ...] = ("encode them as numbers if they matter",)
-        if numeric:
-            cure = Setting("blocks", blocks), f" takes {numeric[0]!r} in"
-        ignored = f"{self.path}: {len(columns)} column(s) beside those of lists are ignored: {some(columns, _SHOWN)}; "
-        warn(SuspiciousDataWarning(ignored, *cure))
-
-    def ids(self) -> list[Any]:
-        """The id of each row, as text or a whole number."""
-        kind = str(self._kinds[self._id])
-        if not is_text(kind) and not kind.startswith(("int", "uint")):
-            raise DataError(
-                f"{self.path}: column {self._id!r} holds no ids but {kind} values; name the column of ids with ",
-                Setting("id_column"),
-            )
-        column = self._file.read(columns=[self._id]).column(self._id)
-        return column.cast("string").to_pylist() if is_text(kind) else column.to_pylist()
-
-    def view(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[str] | range]:
-        """Values and the names of the columns, read batch by batch."""
-        lists = [column for column in columns if is_list(self._kinds[column])]
-        if lists and len(columns) > 1:
-            raise DataError(f"{self.path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
-        if lists:
-            return _read_lists(self.path, self._file, lists[0], str(self._kinds[lists[0]].value_type))
-        for column in columns:
-            if not is_numeric(str(self._kinds[column])) and not is_text(self._kinds[column]):
-                raise DataError(
-                    f"{self.path}, column {column!r} holds {self._kinds[column]} values, not numbers; encode it or "
-                    "drop the column"
-                )
-        return self._numbers(columns, ids)
-
-    def _numbers(self, columns: list[str], ids: list[Any]) -> tuple[Any, list[Any]]:
-        """Columns of numbers as they are, and of text as in a text table."""
-        spool, digits, n = Spool(len(columns)), Digits(), 0
-        text = [c for c, column in enumerate(columns) if is_text(self._kinds[column])]
-        reader = Cells(self.path, columns)
-        for batch in self._file.iter_batches(columns=columns):
-            block = np.full((len(batch), len(columns)), np.nan)
-            for c in set(range(len(columns))) - set(text):
-                block[:, c] = floats(batch.column(columns[c]), np.float64)
-            for c in text:
-                cells = (cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist())
-                block[:, c] = reader.column(c, list(cells), ids[n : n + len(batch)])
-            digits.look(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
-            spool.add(block)
-            n += len(batch)
-        table = spool.table()
-        digits.check(self.path, columns, table)
-        return reader.part(table, 0, len(columns))
+def _view(
+    path: Path, file: Any, kinds: Mapping[str, Any], columns: list[str], ids: list[Any]
+) -> tuple[Any, Sequence[Any]]:
+    """Values and the names of the columns, read batch by batch: numbers as they are, text as in a text table."""
+    lists = [column for column in columns if is_list(kinds[column])]
+    if lists and len(columns) > 1:
+        raise DataError(f"{path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
+    if lists:
+        return _read_lists(path, file, lists[0], str(kinds[lists[0]].value_type))
+    text = [c for c, column in enumerate(columns) if is_text(kinds[column])]
+    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column])]
+    if wrong := sorted(set(range(len(columns))) - {*text, *plain}):
+        fault = f"{path}, column {columns[wrong[0]]!r} holds {kinds[columns[wrong[0]]]} values, not numbers"
+        raise DataError(f"{fault}; encode it or drop the column")
+    rows, reader, n = CheckedRows(path, columns), Cells(path, columns), 0
+    for batch in file.iter_batches(columns=columns):
+        block = np.full((len(batch), len(columns)), np.nan)
+        for c in plain:
+            block[:, c] = floats(batch.column(columns[c]), np.float64)
+        for c in text:
+            cells = [cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist()]
+            block[:, c] = reader.column(c, cells, ids[n : n + len(batch)])
+        rows.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
+        n += len(batch)
+    return reader.part(rows.table(), 0, len(columns))
 
 
 def check_repeated(path: Path, names: list[str]) -> None:
@@ -163,9 +134,9 @@ def is_text(kind: Any) -> bool:
     return stored.startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
 
 
-def is_numeric(kind: str) -> bool:
-    """Whether the name of a type of pyarrow is one of numbers."""
-    return kind.startswith(("int", "uint", "float", "double", "halffloat", "bool", "null"))
+def is_numeric(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of numbers."""
+    return str(kind).startswith(("int", "uint", "float", "double", "halffloat", "bool", "null"))
 
 
 def floats(column: Any, dtype: type[Any]) -> NDArray[Any]:
@@ -204,43 +175,34 @@ def nth(cells: Any, column: int, width: int) -> Any:
 
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
-    if not is_numeric(kind):
-        raise DataError(f"{path}, column {column!r} holds lists of {kind}, not of numbers; drop the column")
-    spool, digits, before = None, Digits(), 0
-    for batch in _list_batches(path, file, column):
-        cells = batch.column(column)
-        lengths = list_lengths(cells)
-        if spool is None and lengths.max(initial=0) > 0:
-            spool = Spool(int(lengths.max()))
-            spool.add(np.full((before, spool.width), np.nan))
-        if spool is not None:
-            check_lengths(f"{path}, column {column!r}", lengths, spool.width, before)
-            block = np.full((len(lengths), spool.width), np.nan)
-            flat, width = cells.flatten(), spool.width
-            block[lengths > 0] = floats(flat, np.float64).reshape(-1, width)
-            digits.look(block, lambda c, flat=flat, width=width: _different(nth(flat, c, width)))  # type: ignore[misc]
-            spool.add(block)
-        before += len(lengths)
-    if spool is None:
-        raise DataError(f"{path}, column {column!r}: every list is empty, so nothing can be learned; leave it out")
-    table = spool.table()
-    digits.check(path, range(spool.width), table)
-    return table, range(spool.width)
-
-
-def _list_batches(path: Path, file: Any, column: str) -> Iterator[Any]:
-    """The column of lists, part by part; pyarrow before 26 fails where lists of fixed length are missing."""
     import pyarrow
 
+    where = f"{path}, column {column!r}"
+    if not is_numeric(kind):
+        raise DataError(f"{where} holds lists of {kind}, not of numbers; drop the column")
+    rows, width, before = None, 0, 0
     try:
-        yield from file.iter_batches(columns=[column])
-    except pyarrow.ArrowInvalid as error:
+        for batch in file.iter_batches(columns=[column]):
+            cells = batch.column(column)
+            lengths = list_lengths(cells)
+            if rows is None and lengths.max(initial=0) > 0:
+                width = int(lengths.max())
+                rows = CheckedRows(path, range(width))
+                rows.add(np.full((before, width), np.nan), lambda c: ())
+            if rows is not None:
+                check_lengths(where, lengths, width, before)
+                block, flat = np.full((len(lengths), width), np.nan), cells.flatten()
+                block[lengths > 0] = floats(flat, np.float64).reshape(-1, width)
+                rows.add(block, lambda c, flat=flat, width=width: _different(nth(flat, c, width)))  # type: ignore[misc]
+            before += len(lengths)
+    except pyarrow.ArrowInvalid as error:  # of pyarrow before 26
         if "Expected all lists to be of size" not in str(error):
             raise
-        raise DataError(
-            f"{path}, column {column!r}: pyarrow {pyarrow.__version__} cannot read lists of fixed length some of which "
-            "are missing; pyarrow 26 can, or write lists of variable length"
-        ) from None
+        fault = f"{where}: pyarrow {pyarrow.__version__} cannot read lists of fixed length some of which are missing"
+        raise DataError(f"{fault}; pyarrow 26 can, or write lists of variable length") from None
+    if rows is None:
+        raise DataError(f"{where}: every list is empty, so nothing can be learned; leave it out")
+    return rows.table(), range(width)
 
 
 def check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:

@@ -1,4 +1,8 @@
-"""CSV and TSV files, packed or not, with an id column: one view each, or one wide file of several (`blocks`)."""
+"""CSV and TSV files, packed or not, with an id column: one view each, or one wide file of several (`blocks`).
+
+Cells are numbers, also with decimal commas, yes and no, dates and categories; any other text is refused. What a column
+holds is decided by its first cells, and all others must be of the same kind: one "yes" among numbers is a mistake.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,19 @@ import gzip
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from itertools import accumulate, chain, count, islice, pairwise
+from math import nan
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.categories import is_nothing
+from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
 from viewfuse.data.digits import (
     EXACT,
     ROWS_THAT_VARY,
@@ -25,64 +31,67 @@ from viewfuse.data.digits import (
     TOO_CLOSE,
     are_fewer_as_floats,
     is_number,
+    is_too_small,
+    text_as_numbers,
     whole_numbers,
 )
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.cells import Cells
+from viewfuse.io.isolated.jobs import Blocks, ReadJob
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
+from viewfuse.utils import memory
 from viewfuse.utils.console import some, tell
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _CELLS_AT_A_TIME = 30_000
 _LONGEST_LINE = 16_000_000
-Lines = Sequence[Sequence[str]]
 _QUOTED = re.compile('"[^"]*"')
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
+_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
+_SHOWN = 6
+_SECONDS = 86_400
 _MANY = 6
 """So many numbers in rising or falling order are names, such as wavelengths; fewer may be in order by chance."""
-Blocks = Mapping[str, str | Sequence[str]]
-"""Per view the names of its columns, or a pattern such as "rna_*"."""
 
 
 def read_text(job: ReadJob) -> list[FileView]:
     """The views of one file; with `blocks` several, and columns that belong to none are not looked at."""
-    path, id_column, blocks = job.path, job.id_column, job.blocks
+    path, reading = job.path, job.reading
     try:
         how: Any = {"newline": "", "encoding": "utf-8-sig"}
         is_packed = path.suffix.lower() == ".gz"
         with gzip.open(path, "rt", **how) if is_packed else path.open(**how) as file:
-            lines, sign = _separated(path, file)
-            names, rows = _names_and_rows(job, lines)
-            place = 0 if id_column is None else names.index(id_column)
+            lines = _lines(path, file)
+            first, usual = next(lines, ""), DELIMITERS[ending_of(path)]
+            bare = _QUOTED.sub("", first)
+            sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
+            names, rows = _names_and_rows(job, csv.reader(chain([first], lines), delimiter=sign, strict=True))
+            place = 0 if reading.id_column is None else names.index(reading.id_column)
             every = names[:place] + names[place + 1 :]
-            columns = job.chosen(every)
-            views = {view_of(path): columns} if blocks is None else pick_columns(path, columns, blocks)
-            places = _places(path, names, views)
-            wanted = [places[column] for found in views.values() for column in found]
+            columns = reading.chosen(path, every)
+            views = {view_of(path): columns}
+            if reading.blocks is not None:
+                views = pick_columns(path, columns, reading.blocks)
+            wanted = [column for found in views.values() for column in found]
+            counts = Counter(names)
+            if twice := [column for column in wanted if counts[column] > 1]:
+                raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
             ids, table, reader = _read_rows(path, rows, names, place, wanted, sign)
-            if id_column is None:
-                _check_measurements(path, names[0], ids)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
-    if job.header is False and not reader.texts:
+    fractions = any("." in name.rstrip("0").rstrip(".") for name in ids)
+    if reading.id_column is None and fractions and all(map(is_number, ids)):
+        fault = f"{path}: the first column {names[0]!r} holds measurements, not ids; name the column of ids with "
+        raise DataError(fault, Setting("id_column"), ", or add one")
+    if reading.header is False and not reader.texts:
         return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
     kept = set(columns)
     unread = tuple(name for name in every if name not in kept)
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
-
-
-def _separated(path: Path, file: TextIO) -> tuple[Iterator[list[str]], str]:
-    """The lines as cells, and what separates them: a semicolon where it divides the first line of a .csv into more."""
-    lines, usual = _lines(path, file), DELIMITERS[ending_of(path)]
-    first = next(lines, "")
-    bare = _QUOTED.sub("", first)
-    sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
-    return csv.reader(chain([first], lines), delimiter=sign, strict=True), sign
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -93,10 +102,8 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         if allowance is not None:
             allowance.take(len(line))
         if len(line) == _LONGEST_LINE:
-            raise DataError(
-                f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table; "
-                "check how its lines end"
-            )
+            fault = f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table"
+            raise DataError(f"{fault}; check how its lines end")
         if not line:
             return
         yield line
@@ -104,35 +111,30 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
 
 def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str], Iterator[list[str]]]:
     """Names of all columns, numbers where there is no header, and the lines of samples."""
-    path, first = job.path, next(lines, [])
+    path, reading, first = job.path, job.reading, next(lines, [])
     names = [unmarked(name) for name in _trimmed(first)]
-    if job.header is False:
+    if reading.header is False:
         for option in ("only", "drop", "id_column", "blocks"):
-            if getattr(job, option) not in (None, (), []):
+            if getattr(reading, option) not in (None, (), []):
                 fault = f"{path}: ", Setting(option), " names columns, but with "
                 raise DataError(*fault, Setting("header", False), " they have no names; leave one out")
-    _check_first_line(path, names, job.id_column)
-    if job.header is False:
+    if not "".join(names).strip():
+        raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
+    if len(names) < 2:
+        raise DataError(f"{path}: its first line, {_first_line_fault(path, names[0])}")
+    if reading.id_column is not None and reading.id_column not in names:
+        raise DataError(f"{path} has no column {reading.id_column!r}; it has {some(names, 8)}")
+    if reading.header is False:
         return [str(place) for place in range(len(first))], chain([first], lines)
     second = next(lines, [])
-    if job.header is None and job.id_column is None:
-        check_names(path, names, second)
+    if reading.header is None and reading.id_column is None:
+        _check_names(path, names, second)
     return names, chain([second], lines)
 
 
-def _check_first_line(path: Path, header: list[str], id_column: str | None) -> None:
-    if not "".join(header).strip():
-        raise DataError(f"{path} is empty; it needs a header with a column of ids and one of numbers")
-    if len(header) < 2:
-        raise DataError(f"{path}: its first line, {_first_line_fault(path, header)}")
-    if id_column is not None and id_column not in header:
-        raise DataError(f"{path} has no column {id_column!r}; it has {some(header, 8)}")
-
-
-def _first_line_fault(path: Path, header: list[str]) -> str:
+def _first_line_fault(path: Path, line: str) -> str:
     """What is wrong with a first line of one cell, and what to do."""
-    line, sign = "".join(header), DELIMITERS[ending_of(path)]
-    shown = f"{reprlib.repr(line)},"
+    sign, shown = DELIMITERS[ending_of(path)], f"{reprlib.repr(line)},"
     if "\t" in line and sign != "\t":
         return f"{shown} is separated by tabs; call the file .tsv"
     for other in ";,|":
@@ -145,48 +147,31 @@ def _first_line_fault(path: Path, header: list[str]) -> str:
     )
 
 
-def _places(path: Path, header: list[str], views: dict[str, list[str]]) -> dict[str, int]:
-    """Where each column stands; those that are asked for must have names of their own."""
-    counts = Counter(header)
-    for column in (column for found in views.values() for column in found):
-        if counts[column] > 1:
-            raise DataError(f"{path}: two columns are called {column!r}; give each a name of its own")
-    return {column: place for place, column in enumerate(header)}
-
-
 def _read_rows(
-    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[int], sign: str
+    path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[str], sign: str
 ) -> tuple[list[str], NDArray[np.float64], Cells]:
     """Ids, the wanted columns, and what read them, a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
-    spool, digits, columns = Spool(len(wanted)), Digits(), [header[c] for c in wanted]
-    reader = Cells(path, columns, commas=sign != ",")
-    take = itemgetter(*wanted) if len(wanted) > 1 else lambda row: (row[wanted[0]],)
+    rows, reader = CheckedRows(path, wanted), Cells(path, wanted, commas=sign != ",")
+    position = {column: c for c, column in enumerate(header)}
+    places = [position[column] for column in wanted]
+    take: Callable[[list[str]], Any] = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
     filled = (_trimmed(line, len(header)) for line in lines if any(cell.strip() for cell in line))
     while block := list(islice(filled, max(1, _CELLS_AT_A_TIME // len(header)))):
-        _check_ragged(path, block, len(header), len(ids))
+        for row, cells in enumerate(block, len(ids) + 1):
+            if len(cells) != len(header):
+                fault = f"{path}, data row {row} has {len(cells)} cells instead of {len(header)}"
+                raise DataError(f"{fault}; check quotes and delimiters")
         names = [unmarked(row[place]) for row in block]
         cells = [take(row) for row in block]
-        numbers = reader.numbers(cells, names)
-        digits.look(numbers, lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
-        spool.add(numbers)
+        rows.add(reader.numbers(cells, names), lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
-    table = spool.table()
-    digits.check(path, columns, table)
+    table = rows.table()
     if said := ["separated by ';'"] * (sign == ";") + reader.said():
         tell(f"{path}: {', '.join(said)}")
     return ids, table, reader
-
-
-def _check_measurements(path: Path, column: str, ids: list[str]) -> None:
-    if all(is_number(name) for name in ids) and any("." in name.rstrip("0").rstrip(".") for name in ids):
-        raise DataError(
-            f"{path}: the first column {column!r} holds measurements, not ids; name the column of ids with ",
-            Setting("id_column"),
-            ", or add one",
-        )
 
 
 def _trimmed(line: list[str], width: int = 1) -> list[str]:
@@ -197,16 +182,7 @@ def _trimmed(line: list[str], width: int = 1) -> list[str]:
     return line[:end]
 
 
-def _check_ragged(path: Path, rows: Lines, width: int, before: int) -> None:
-    for row, cells in enumerate(rows):
-        if len(cells) != width:
-            raise DataError(
-                f"{path}, data row {before + row + 1} has {len(cells)} cells instead of {width}; "
-                "check quotes and delimiters"
-            )
-
-
-def check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
+def _check_names(path: Path, first: Sequence[str], second: Sequence[str]) -> None:
     """Ask about a first line that looks like a sample; `first` and `second` are lines that begin with the id."""
     names = [cell for cell in first[1:] if not is_nothing(cell)]
     numeric = bool(names) and all(is_number(name) for name in names)
@@ -230,52 +206,184 @@ def _are_labels(numbers: Sequence[float]) -> bool:
 
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
     """Per view its columns: in the order of the file for a pattern, in that of the list for a list."""
-    known = dict.fromkeys(columns)
-    chosen = {view: _matching(path, known, view, wanted) for view, wanted in blocks.items()}
+    chosen: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
-    for view, found in chosen.items():
+    known = dict.fromkeys(columns)
+    there = some(known, 6)
+    for view, wanted in blocks.items():
+        if isinstance(wanted, str):
+            found = [column for column in known if fnmatchcase(column, wanted)]
+        else:
+            found = list(wanted)
+            if absent := [column for column in found if column not in known]:
+                fault = f"{path}: block {view!r} names {absent[0]!r}, but the columns are {there}; correct the name"
+                raise DataError(fault)
+        if not found:
+            fault = f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {there}"
+            raise DataError(f"{fault}; correct the pattern")
         for column in found:
             if column in owner:
-                raise DataError(
-                    f"{path}: column {column!r} belongs to blocks {owner[column]!r} and {view!r}; narrow one of them"
-                )
+                both = f"blocks {owner[column]!r} and {view!r}"
+                raise DataError(f"{path}: column {column!r} belongs to {both}; narrow one of them")
             owner[column] = view
+        chosen[view] = found
     return chosen
 
 
-def _matching(path: Path, columns: Collection[str], view: str, wanted: str | Sequence[str]) -> list[str]:
-    if isinstance(wanted, str):
-        found = [column for column in columns if fnmatchcase(column, wanted)]
-    else:
-        absent = [column for column in wanted if column not in columns]
-        if absent:
-            raise DataError(
-                f"{path}: block {view!r} names {absent[0]!r}, but the columns are {some(columns, 6)}; correct the name"
-            )
-        found = list(wanted)
-    if not found:
-        raise DataError(
-            f"{path}: no column matches block {view!r} ({wanted!r}); the columns are {some(columns, 6)}; "
-            "correct the pattern"
-        )
-    return found
+class Cells:
+    """Reads the cells of one file, block by block.
+
+    Parameters
+    ----------
+    columns : names of those that are read
+    commas : whether 1,5 may stand for 1.5: where no comma separates cells
+
+    Attributes
+    ----------
+    texts : per column of text, by its number, the different ones
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str], *, commas: bool = False) -> None:
+        self._path, self._columns, self._commas = path, columns, commas
+        self._kinds: dict[int, str] = {}
+        self.texts: dict[int, TextValues] = {}
+        self._first: dict[int, tuple[Hashable, str]] = {}
+        self._has_numbers = np.zeros(len(columns), dtype=bool)
+        self._comma, self._dot = "", ""
+
+    def numbers(self, cells: Sequence[Sequence[str]], ids: Sequence[str]) -> NDArray[np.float64]:
+        """The cells of the samples `ids` as numbers, of shape (rows, columns); NaN where they are empty."""
+        if self._commas:
+            cells = self._with_dots(cells, ids)
+        numbers = text_as_numbers(cells)
+        if numbers is None:  # empty cells are rare enough to look for them only now
+            cells = [["nan" if is_nothing(cell) else cell for cell in row] for row in cells]
+            numbers = text_as_numbers(cells)
+        if numbers is None or self._kinds:
+            columns = enumerate(zip(*cells, strict=True))
+            numbers = np.stack([self.column(c, column, ids) for c, column in columns], axis=1)
+        else:
+            self._has_numbers |= ~np.isnan(numbers).all(axis=0)
+        return numbers
+
+    def _with_dots(self, cells: Sequence[Sequence[str]], ids: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Cells with points for decimal commas; a file that has both is refused."""
+        flat = [(name, c, cell) for name, row in zip(ids, cells, strict=True) for c, cell in enumerate(row)]
+        for name, c, cell in flat:
+            if _COMMA.fullmatch(cell):
+                self._comma = self._comma or cell
+            elif "." in cell and is_number(cell):
+                self._dot = self._dot or cell
+            if self._comma and self._dot:
+                fault = f"{self._comma!r} and {self._dot!r} stand in one file; write all numbers alike"
+                raise DataError(f"{self._path}, id {name!r}, column {self._columns[c]!r}: {fault}")
+        if not self._comma:
+            return cells
+        return [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in cells]
+
+    def column(self, c: int, cells: Sequence[str], ids: Sequence[Hashable]) -> NDArray[np.float64]:
+        """The cells of one column, by its number, as numbers, or as those of their texts."""
+        there = [cell for cell in cells if not is_nothing(cell)]
+        if there and c not in self._kinds and not self._has_numbers[c]:
+            self._kinds[c] = _kind(there[0])
+            self._first[c] = ids[cells.index(there[0])], there[0]
+        kind, found = self._kinds.get(c, "number"), np.empty(len(cells))
+        for row, cell in enumerate(cells):
+            value: float | None = nan
+            if is_nothing(cell):
+                pass
+            elif kind == "text":
+                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
+            elif kind == "number":
+                value = float(cell) if is_number(cell) else None
+            else:
+                value = _days(cell.strip()) if _kind(cell) == kind else None
+            if value is None:
+                self._refuse(c, ids[row], cell, kind)
+            found[row] = value
+        return found
+
+    def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
+        """Say what is wrong with a cell unlike the others of its column: of text and numbers, with the text."""
+        column, unlike = f"column {self._columns[c]!r}", "unlike other cells of the column; correct it, or empty it if"
+        if kind == "text":
+            if not is_number(cell):
+                raise DataError(f"{self._path}, {too_many(column)}", *DROP)
+            name, cell = self._first[c]
+        fault: tuple[str | Setting, ...]
+        if kind == "date":
+            fault = (f"is no date, {unlike} nothing is known",)
+        elif is_too_small(cell):
+            fault = ("is too small for 64-bit floats, it would be 0; rescale the column",)
+        elif is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
+            fault = ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
+        elif kind == "text":
+            fault = (f"is not a number, {unlike} nothing is known",)
+        else:
+            cure = "empty the cell if nothing is known, begin all with a letter if they are categories, "
+            fault = f"is not a number; {cure}", *DROP
+        raise DataError(f"{self._path}, id {name!r}, {column}: {cell!r} ", *fault)
+
+    def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
+        """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
+        own = {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
+        try:
+            names = names_with_values(self._columns[first : first + width], own)
+        except DataError as error:
+            raise DataError(f"{self._path}: {error}") from None
+        cut = table[:, first : first + width] if width < table.shape[1] else table  # a part of one on disk is copied
+        if not own:
+            return cut, names
+        spool = Spool(len(names))
+        for rows in memory.parts(len(cut)):
+            spool.add(with_values(cut[rows], own))
+        return spool.table(), names
+
+    def said(self) -> list[str]:
+        """What was read in another way than as plain numbers, in words."""
+        words, texts = ([c for c, own in sorted(self.texts.items()) if own.are_words is yes] for yes in (True, False))
+        dates = [c for c, kind in sorted(self._kinds.items()) if kind == "date"]
+        named = {"as 1 for yes and 0 for no": words, "as days since 1970": dates, "as categories": texts}
+        kinds = [f"{some([self._columns[c] for c in own], _SHOWN)} {how}" for how, own in named.items() if own]
+        return [f"{self._comma.strip()} is {self._comma.strip().replace(',', '.')}"] * bool(self._comma) + kinds
 
 
-class Digits:
-    """Looks at the blocks of a table as they are read; most have no such numbers, and cost next to nothing."""
+def _kind(cell: str) -> str:
+    if _DATE.fullmatch(cell.strip()):
+        return "date"
+    return "text" if is_value(cell) else "number"
 
-    def __init__(self) -> None:
+
+def _days(text: str) -> float | None:
+    """Days since 1970, of a date in UTC where it names no other zone; None where there is no such day."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / _SECONDS
+
+
+class CheckedRows:
+    """Rows of numbers, block by block; whole numbers that differ in the file, but not as floats, are refused."""
+
+    def __init__(self, path: Path, columns: Sequence[Any]) -> None:
+        self._path, self._columns, self._spool = path, columns, Spool(len(columns))
         self._seen: dict[int, set[int]] = {}
 
-    def look(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
-        """Look at rows of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
+    def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
+        """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
         for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
             if len(seen) < SAMPLED:
                 seen.update(whole_numbers(exact(column)))
+        self._spool.add(block)
 
-    def check(self, path: Path, columns: Sequence[Any], table: NDArray[np.float64]) -> None:
-        """Refuse a column whose whole numbers differ, but not as floats."""
+    def table(self) -> NDArray[np.float64]:
+        """All rows, of shape (rows, columns)."""
+        table = self._spool.table()
         for column, seen in self._seen.items():
             if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
-                raise DataError(f"{path}, column {columns[column]!r}: {TOO_CLOSE}; ids belong into the column of ids")
+                where = f"{self._path}, column {self._columns[column]!r}"
+                raise DataError(f"{where}: {TOO_CLOSE}; ids belong into the column of ids")
+        return table
