@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +39,6 @@ class Opened:
     facts: dict[str, Any]
     page: str
 
-    @property
-    def width(self) -> int:
-        """Columns of all views."""
-        return sum(map(len, self.facts["views"].values()))
-
     def settle(self) -> None:
         """Bring the model to its device, in the process that asks it."""
         self.fitted.device = self.device
@@ -55,49 +49,30 @@ def open_folder(folder: Path, device: str, spell: Spell = str) -> Opened:
     """Open a model, or the folder of a run with the model inside."""
     is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
     model = folder / "model" if is_run else folder
-    place = _found(device)
-    with _one_thread():
-        fitted = load(model, device="cpu")
-    facts = _facts(read_manifest(model), fitted)
-    return Opened(fitted, place, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
-
-
-def _found(device: str) -> str:
-    """The device, found without using it: a process that has used a GPU cannot fork."""
-    if device == "auto":
-        return "cuda:0" if torch.cuda.device_count() else "cpu"
-    if not device.startswith("cuda") or not torch.cuda.device_count():
+    if device == "auto":  # found without using it: a process that has used a GPU cannot fork
+        device = "cuda:0" if torch.cuda.device_count() else "cpu"
+    elif not device.startswith("cuda") or not torch.cuda.device_count():
         chosen_device(device)  # says what is wrong
-    return device
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch has no threads here: in processes that are forked later, it would wait for them for ever."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # in processes that are forked later, torch would wait for its threads for ever
     try:
-        yield
+        fitted = load(model, device="cpu")
     finally:
-        torch.set_num_threads(before)
-
-
-def _facts(manifest: dict[str, Any], fitted: MultiViewClusterer) -> dict[str, Any]:
-    return {
+        torch.set_num_threads(n_threads)
+    manifest = read_manifest(model)
+    facts = {
         "method": manifest["method"]["name"],
         "clusters": len(fitted.cluster_centers_),
         "names": {str(label): name for label, name in fitted.cluster_names_.items()},
         "samples": len(fitted.ids_),
-        "views": {str(view["name"]): _columns(view) for view in manifest["views"]},
+        "views": {
+            str(view["name"]): plain_names(view.get("columns") or range(view["width"])) for view in manifest["views"]
+        },
         "scaling": manifest.get("scaling"),
         "versions": manifest["versions"],
         "version": checksum(manifest)[:16],  # which tells one model from another
     }
-
-
-def _columns(view: dict[str, Any]) -> list[str | int]:
-    """What the columns of a view are called; their numbers, where they have no names."""
-    return plain_names(view.get("columns") or range(view["width"]))
+    return Opened(fitted, device, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
 
 
 def plain_names(columns: Sequence[Any]) -> list[str | int]:

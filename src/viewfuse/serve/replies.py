@@ -21,7 +21,7 @@ from viewfuse.data.views import Views, stacked
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import Judged, as_json
-from viewfuse.serve.bodies import JSON, PARQUET, TEMPORARY, Asked, read_json, read_parquet
+from viewfuse.serve.bodies import JSON, TEMPORARY, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.opened import Opened, plain_names
 from viewfuse.serve.worker import Facts, joined, parted
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INTERNAL_ERROR = "internal error; the log of the service has the details"
-_STATUS = {
-    TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, Busy: 503, TooLong: 504,
-}  # fmt: skip
+_STATUS = {TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, Busy: 503, TooLong: 504}
 _BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parquet")
 _MOST_LETTERS = 2000
 """Of a message: names in it come from the body, and may be as long as that."""
@@ -42,7 +40,6 @@ _log = logging.getLogger(__name__)
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
 Answer = dict[str, Any]
-Question = Callable[["MultiViewClusterer", Views, Limits], Answer]
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:
@@ -64,91 +61,83 @@ def _judged_together(
 
     Those are all where there is anything to warn of: a warning may name samples, and is for one caller only.
     """
+
+    def complete(body: bytearray) -> Views:
+        return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
+
     views: dict[int, Views] = {}
     for i, (facts, body) in enumerate(several):
         if (facts["question"], facts["kind"]) == ("predict", JSON):
             with suppress(Exception):  # it is found again where the request is answered
-                views[i] = _recorded(partial(_complete, fitted, limits, body))[0]
-    if not views:
-        return {}
+                views[i] = _recorded(partial(complete, body))[0]
     try:
         judged, warned = _recorded(lambda: fitted.judge(stacked(list(views.values()))))
-    except Exception:  # each is asked alone then, so that the fault of one is said to its caller only
+    except Exception:  # there is none, or each is asked alone, so that the fault of one is said to its caller only
         return {}
     ends = list(accumulate(map(len, views.values()), initial=0))
     parts = (Judged._make(said[first:last] for said in judged) for first, last in pairwise(ends))
     return {} if warned else dict(zip(views, parts, strict=True))
 
 
-def _complete(fitted: MultiViewClusterer, limits: Limits, body: bytearray) -> Views:
-    """The samples of a JSON body as the model takes them."""
-    return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
-
-
 def _reply(
     opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None = None
 ) -> tuple[Facts, bytes]:
+    fitted, question = opened.fitted, QUESTIONS[facts["question"]]
+
+    def answered() -> tuple[Answer, Facts]:
+        if facts["kind"] == JSON:
+            views = read_json(body, limits, fitted.view_names_)
+        else:
+            views = read_parquet(body, limits, fitted.view_names_, **facts["asked"])
+        if question is not predict:
+            return question(fitted, views, limits), {}
+        found = predict(fitted, views, limits, judged)
+        return found, _seen(found, views, fitted.view_names_)
+
     try:
-        (found, seen), warned = _recorded(partial(_answered, opened, limits, facts, body, judged))
-    except MissingPackage:
-        return _refusal(501, "this service cannot read Parquet, as it lacks a package; send JSON")
-    except ViewfuseError as error:
-        return _refusal(*status_and_detail(error))
-    except MemoryError:
-        return _refusal(413, "the request does not fit into the memory of the service; send fewer samples")
+        (found, seen), warned = _recorded(answered)
+    except (ViewfuseError, MemoryError) as error:
+        status, detail = status_and_detail(error)
     except Exception:
         _log.exception("a request failed")
-        return _refusal(500, INTERNAL_ERROR)
-    version = {"model": opened.facts["version"]}
-    text = as_json({**found, **version, "warnings": warned})
-    return {"status": 200, "rows": len(found["ids"]), "seen": seen}, text.encode()
+        status, detail = 500, INTERNAL_ERROR
+    else:
+        text = as_json({**found, "model": opened.facts["version"], "warnings": warned})
+        return {"status": 200, "rows": len(found["ids"]), "seen": seen}, text.encode()
+    return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
 
 
-def status_and_detail(error: ViewfuseError) -> tuple[int, str]:
+def status_and_detail(error: Exception) -> tuple[int, str]:
     """The HTTP status of an error, and its message for the caller."""
+    if isinstance(error, MissingPackage):
+        return 501, "this service cannot read Parquet, as it lacks a package; send JSON"
+    if not isinstance(error, ViewfuseError):
+        return 413, "the request does not fit into the memory of the service; send fewer samples"
     return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500), _for_callers(error)
 
 
 def _for_callers(message: object) -> str:
     """An error or a warning for a caller: parameters as in the address, no path of this machine, not too long."""
-    text = _BODY_PATH.sub("the body", spelled(message, _in_address))
+
+    def in_address(setting: Setting) -> str | None:
+        if setting.name == "blocks" and setting.value:
+            return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
+        return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
+
+    text = _BODY_PATH.sub("the body", spelled(message, in_address))
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} ..."
-
-
-def _in_address(setting: Setting) -> str | None:
-    """A parameter of reading files as the address of a request has it."""
-    if setting.name == "blocks" and setting.value:
-        return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
-    return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
-
-
-def _refusal(status: int, detail: str) -> tuple[Facts, bytes]:
-    return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
-
-
-def _answered(
-    opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None
-) -> tuple[Answer, Facts]:
-    """The answer, and what is counted of it."""
-    names = opened.fitted.view_names_
-    if facts["kind"] == PARQUET:
-        views: Views = read_parquet(body, limits, Asked(**facts["asked"]), names)
-    else:
-        views = read_json(body, limits, names)
-    question = QUESTIONS[facts["question"]] if judged is None else partial(predict, judged=judged)
-    found = question(opened.fitted, views, limits)
-    return found, _seen(found, views, names) if facts["question"] == "predict" else {}
 
 
 def _seen(found: Answer, views: Views, known: Sequence[str]) -> Facts:
     """What /metrics counts of predictions: sums over samples, by label and by which views of the model are missing."""
     there = dict(zip(views.names, views.mask.T.tolist(), strict=True))
     lacks = [[not own for own in there[name]] if name in there else [True] * len(views) for name in known]
-    lacking = Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True))
-    labels = Counter(str(label) for label in found["labels"])
-    sums = {"confidence": sum(found["confidence"]), "uncertain": sum(found["uncertain"])}
-    novel = sum(one > USUAL for one in found["novelty"])
-    return {"labels": labels, "missing": lacking, **sums, "novel": novel, "out_of_range": sum(found["out_of_range"])}
+    return {
+        "labels": Counter(map(str, found["labels"])),
+        "missing": Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True)),
+        "novel": sum(one > USUAL for one in found["novelty"]),
+        **{name: sum(found[name]) for name in ("confidence", "uncertain", "out_of_range")},
+    }
 
 
 def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
@@ -224,7 +213,7 @@ def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Answer:
     return {"names": [known.get(label) for label in labels.tolist()]} if known else {}
 
 
-QUESTIONS: Mapping[str, Question] = {"predict": predict, "impute": impute, "explain": explain}
+QUESTIONS: Mapping[str, Callable[..., Answer]] = {"predict": predict, "impute": impute, "explain": explain}
 """By the names of their addresses."""
 
 

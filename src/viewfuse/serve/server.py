@@ -40,15 +40,18 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(_WAITING_TO_CONNECT)
     except OSError as error:
         sock.close()
-        raise SettingError(
-            f"nothing can listen at {host}, port {port} ({error.strerror}); give another --port or --host"
-        ) from None
+        why = f"nothing can listen at {host}, port {port} ({error.strerror}); give another --port or --host"
+        raise SettingError(why) from None
     return sock
 
 
 def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first, for at most half a minute."""
-    files = _room()
+    import resource  # where there are no forks, there are no limits either
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # Connections that there are file handles for: half of them, as as many may come at the same moment.
+    files = _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)
     config = uvicorn.Config(
         app,
         http=connections(limits, min(limits.connections + limits.places, files)),
@@ -75,83 +78,54 @@ def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], 
         signal.signal(signal.SIGTERM, before)
 
 
-def _room() -> int:
-    """Connections that there are file handles for: half of them, as as many may come at the same moment."""
-    import resource  # where there are no forks, there are no limits either
-
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)
-
-
 class Counted(logging.Filter):
-    """Lets a line pass once a minute; the next one that passes says how many were like it."""
+    """Lets a line pass once a minute; the next one that passes says how many were like it.
+
+    Lines are alike that the same place in the code wrote, as messages may hold what callers sent.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._passed: dict[tuple[str, str], float] = {}
-        self._kept: dict[tuple[str, str], int] = {}
+        self._seen: dict[object, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is written."""
-        kind, now = (record.name, _kind(record)), monotonic()
-        if now - self._passed.get(kind, -_QUIET) < _QUIET:
-            self._kept[kind] = self._kept.get(kind, 0) + 1
+        kind = record.name, record.pathname, record.lineno, record.exc_info and record.exc_info[0]
+        now, (passed, kept) = monotonic(), self._seen.get(kind, (-_QUIET, 0))
+        if now - passed < _QUIET:
+            self._seen[kind] = passed, kept + 1
             return False
-        self._passed[kind] = now
-        kept = self._kept.pop(kind, 0)
+        self._seen[kind] = now, 0
         if kept:
             record.msg, record.args = f"{record.getMessage()} (and {kept:,} more like it)", ()
         return True
 
 
-def _kind(record: logging.LogRecord) -> str:
-    """What a line is about: the place in the code that wrote it, as messages may hold what callers sent."""
-    error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-    return f"{record.pathname}:{record.lineno}:{error}"
-
-
 class Waiting:
-    """Connections that wait for their callers, the one that has waited longest first."""
+    """Connections that the service waits for, those that have waited longest first; too many, or too much, let it go.
+
+    Attributes
+    ----------
+    received : by connections that have not sent all of their requests the bytes that have come
+    unread : connections that do not take their answers
+    """
 
     def __init__(self, limits: Limits, connections: int) -> None:
         self.limits, self._most, self._most_bytes = limits, connections, _BODIES * limits.bytes
-        self._received: dict[Connection, int] = {}
-        self._unread: dict[Connection, None] = {}
-        self._n_bytes = 0
+        self.received: dict[Connection, int] = {}
+        self.unread: dict[Connection, None] = {}
 
-    def add(self, connection: Connection) -> None:
-        """Wait for a caller; if too many are waited for, the first one is let go."""
-        self.remove(connection)
-        self._received[connection] = 0
-        if len(self._received) > self._most:
-            self._first().transport.abort()
+    def check(self) -> None:
+        """Let connections go that are too many, or hold too much."""
+        while len(self.received) > self._most or sum(self.received.values()) > self._most_bytes:
+            first = next(iter(self.received))
+            del self.received[first]
+            first.transport.abort()
 
-    def remove(self, connection: Connection) -> None:
-        """Wait no longer: the request is there, or the caller has gone."""
-        self._n_bytes -= self._received.pop(connection, 0)
-
-    def count(self, connection: Connection, n: int) -> None:
-        """Note bytes that have come; if too many wait for their rest, the first one is let go."""
-        if connection in self._received:
-            self._received[connection] += n
-            self._n_bytes += n
-            if self._n_bytes > self._most_bytes:
-                self._first().transport.abort()
-
-    def is_unread(self, connection: Connection) -> None:
-        """Note an answer that is not taken; if too much waits to be taken, the first one is let go."""
-        self._unread[connection] = None
-        if sum(one.transport.get_write_buffer_size() for one in self._unread) > self._most_bytes:
-            next(iter(self._unread)).transport.abort()
-
-    def is_read(self, connection: Connection) -> None:
-        """The answer was taken, or the caller has gone."""
-        self._unread.pop(connection, None)
-
-    def _first(self) -> Connection:
-        found = next(iter(self._received))
-        self.remove(found)
-        return found
+    def check_unread(self) -> None:
+        """Let the first answer go that is not taken, where too much waits to be taken."""
+        if sum(one.transport.get_write_buffer_size() for one in self.unread) > self._most_bytes:
+            next(iter(self.unread)).transport.abort()
 
 
 class Connection(H11Protocol):
@@ -171,8 +145,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
-        if self.cycle is None or not self.cycle.response_complete:  # else nothing keeps it
-            self.waiting.count(self, len(data))
+        if self in self.waiting.received and (self.cycle is None or not self.cycle.response_complete):  # else not kept
+            self.waiting.received[self] += len(data)
+            self.waiting.check()
         if not self.transport.is_closing():
             super().data_received(data)
         self._look()
@@ -187,25 +162,29 @@ class Connection(H11Protocol):
         """The caller takes its answer more slowly than it comes."""
         super().pause_writing()
         self._taking = self.loop.call_later(self.waiting.limits.answer_seconds, self.transport.abort)
-        self.waiting.is_unread(self)
+        self.waiting.unread[self] = None
+        self.waiting.check_unread()
 
     def resume_writing(self) -> None:
         """The answer was taken, nearly."""
         super().resume_writing()
         self._taking = _stopped(self._taking)
-        self.waiting.is_read(self)
+        self.waiting.unread.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the caller."""
         self._alarm, self._taking = _stopped(self._alarm), _stopped(self._taking)
-        self.waiting.remove(self)
-        self.waiting.is_read(self)
+        self.waiting.received.pop(self, None)
+        self.waiting.unread.pop(self, None)
         super().connection_lost(exc)
 
     def _wait(self) -> None:
+        """Wait for a header."""
         _stopped(self._alarm)
         self._alarm = self.loop.call_later(self.waiting.limits.header_seconds, self._give_up)
-        self.waiting.add(self)
+        self.waiting.received.pop(self, None)  # to be the last one
+        self.waiting.received[self] = 0
+        self.waiting.check()
 
     def _give_up(self) -> None:
         if self._taking is None:  # else that has a time of its own
@@ -216,7 +195,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._alarm = _stopped(self._alarm)
             if not self.cycle.more_body:
-                self.waiting.remove(self)
+                self.waiting.received.pop(self, None)
 
 
 def connections(limits: Limits, most: int) -> type[Connection]:
