@@ -103,6 +103,6 @@ def test_wells_of_a_plate_are_no_numbers(tmp_path):
 
 
 def test_nan_is_within_no_bounds_of_an_option():
-    with pytest.raises(click.BadParameter, match="nan is no number"):
+    with pytest.raises(click.BadParameter, match="'nan' is no number"):
         NumberRange(0, 1, min_open=True).convert("nan", None, None)
     assert NumberRange(0, 1).convert("1", None, None) == 1

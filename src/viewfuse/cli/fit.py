@@ -18,8 +18,8 @@ from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.clusters import representatives
-from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
-from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.io.labels import read_labels, read_pairs
+from viewfuse.io.writers import OUTLIER, Results, as_json, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
@@ -30,6 +30,7 @@ from viewfuse.report.tables import count
 from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import plain, tell
+from viewfuse.utils.settings import named_values
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -45,154 +46,121 @@ _RESULTS = (
 """What every run writes; `summary.json` lists what else it wrote."""
 _METAVARS = {kinds.int_or_text: "INTEGER|auto", kinds.float_or_text: "FLOAT|auto", str: "default|paper"}
 _SETTINGS: dict[str, tuple[Any, str]] = {
-    "schedule": (str, "What auto means for epochs: default or paper."),
-    "imputed_bias": (kinds.Number(), "Attention bias of views that are filled from donors."),
-    "clustering_weight": (kinds.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (kinds.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
-    "feature_dropout": (kinds.Number(), "Share of the values set to zero in training."),
-    "noise": (kinds.Number(), "Deviation of the noise added in training."),
-    "view_dropout": (
-        kinds.float_or_text,
-        "Chance that a view is hidden in training; auto: by the share that is missing.",
-    ),
-    "weight_decay": (kinds.Number(), "Weight decay of Adam."),
-    "learning_rate": (kinds.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
-    "batch_size": (kinds.Whole(), "Samples per step."),
-    "hidden_dim": (kinds.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
-    "embedding_dim": (kinds.int_or_text, "Width of the embedding; auto: by the number of samples."),
-    "n_neighbors": (kinds.Whole(), "Length of every neighbour list, the sample itself included."),
-    "joint_epochs": (kinds.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
     "pretrain_epochs": (kinds.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
+    "joint_epochs": (kinds.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
+    "n_neighbors": (kinds.Whole(), "Length of every neighbour list, the sample itself included."),
+    "embedding_dim": (kinds.int_or_text, "Width of the embedding; auto: by the number of samples."),
+    "hidden_dim": (kinds.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
+    "batch_size": (kinds.Whole(), "Samples per step."),
+    "learning_rate": (kinds.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
+    "weight_decay": (kinds.Number(), "Weight decay of Adam."),
+    "view_dropout": (kinds.float_or_text, "Chance that a view is hidden in training; auto: by the missing share."),
+    "noise": (kinds.Number(), "Deviation of the noise added in training."),
+    "feature_dropout": (kinds.Number(), "Share of the values set to zero in training."),
+    "robustness_weight": (kinds.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
+    "clustering_weight": (kinds.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
+    "imputed_bias": (kinds.Number(), "Attention bias of views that are filled from donors."),
+    "schedule": (str, "What auto means for epochs: default or paper."),
 }
+"""Fields of `Config` that users may need: what their options take, and what they mean."""
 
 
-def _settings(function: Callable[..., None]) -> Callable[..., None]:
-    """One option per field of `Config` that users may need, under its name and with its default."""
-    for name, (kind, text) in _SETTINGS.items():
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
-        function = click.option(flag, **shape, help=text)(function)
-    return function
+def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
+           view_weights: Sequence[str]) -> dict[str, Any]:  # fmt: skip
+    """What `fit` is given that is known of samples and views."""
+    return {
+        "y": None if hints is None else read_labels(hints),
+        "must_link": None if must_link is None else read_pairs(must_link),
+        "cannot_link": None if cannot_link is None else read_pairs(cannot_link),
+        "sample_weight": None if sample_weight is None else read_labels(sample_weight, "weight"),
+        "view_weights": named_values("--view-weights", view_weights),
+    }
 
 
-@click.command()
-@options.inputs
-@click.option(
-    "--clusters",
-    "n_clusters",
-    **kinds.AUTO,
-    help="Number of clusters; auto: what is found again, more than in data without structure.",
-)
-@options.cluster_range
-@options.out("Folder for the results.", required=False)
-@click.option(
-    "--resume",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
-)
-@kinds.known_files
-@options.scaling
-@options.fill
-@options.reduction
-@options.log1p
-@click.option(
-    "--effort",
-    default="auto",
-    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings, and "
-    "all of it five times again, to validate it).",
-)
-@click.option(
-    "--outliers",
-    default="mark",
-    help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
-)
-@options.device
-@options.random_state
-@click.option(
-    "--n-init",
-    **kinds.AUTO,
-    help="Trainings, of which the best is kept; auto: one, three if thorough.",
-)
-@kinds.jobs
-@click.option(
-    "--like",
-    type=options.PATH,
-    metavar="RUN",
-    help="A former run, or a model: clusters that are the same have its numbers, others have new ones.",
-)
-@options.alpha
-@click.option("--keep", type=kinds.Whole(), help="Training samples that the saved model keeps; all by default.")
-@_settings
-@kinds.pictures
-@options.force
-@options.as_json
-def command(
-    inputs: options.Inputs,
-    out: Path | None,
-    resume: Path | None,
-    known: kinds.KnownFiles,
-    like: Path | None,
-    alpha: float,
-    keep: int | None,
-    log1p: Sequence[str],
-    style: PictureStyle,
-    force: bool,
-    as_json: bool,
-    **params: Any,
-) -> None:
+@options.verb(
+    options.inputs,
+    click.option("--clusters", "n_clusters", **kinds.AUTO,
+                 help="Number of clusters; auto: what is found again, more than in data without structure."),
+    options.cluster_range,
+    options.out("Folder for the results.", required=False),
+    click.option("--resume", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+                 help="In place of --out: resume a fit that was interrupted. Give the same files and options."),
+    kinds.as_one(
+        "known",
+        _known,
+        click.option("--hints", type=options.PATH, metavar="FILE",
+                     help="CSV with the columns id and label: classes of some samples, which their clusters follow. "
+                     "Empty: not known."),
+        click.option("--must-link", type=options.PATH, metavar="FILE",
+                     help="CSV of two columns: ids that belong together."),
+        click.option("--cannot-link", type=options.PATH, metavar="FILE", help="CSV of two columns: ids that do not."),
+        click.option("--sample-weight", type=options.PATH, metavar="FILE",
+                     help="CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+        click.option("--view-weights", multiple=True, metavar="VIEW=NUMBER",
+                     help="How much a view counts; 1 by default. Once per view."),
+    ),
+    options.preparation,
+    options.log1p,
+    click.option("--effort", default="auto",
+                 help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three "
+                 "trainings, and all of it five times again, to validate it)."),
+    click.option("--outliers", default="mark",
+                 help="Samples far from all others: mark (they keep their cluster) or label (their label is -1)."),
+    options.device,
+    options.random_state,
+    click.option("--n-init", **kinds.AUTO,
+                 help="Trainings, of which the best is kept; auto: one, three if thorough."),
+    kinds.jobs,
+    click.option("--like", type=options.PATH, metavar="RUN",
+                 help="A former run, or a model: clusters that are the same have its numbers, others have new ones."),
+    options.alpha,
+    click.option("--keep", type=kinds.Whole(), help="Training samples that the saved model keeps; all by default."),
+    *(
+        click.option(f"--{name.replace('_', '-')}", type=kind, metavar=_METAVARS.get(kind),
+                     default=getattr(Config, name), help=text)
+        for name, (kind, text) in _SETTINGS.items()
+    ),
+    kinds.pictures,
+    options.force,
+)  # fmt: skip
+def command(inputs: options.Inputs, out: Path | None, resume: Path | None, log1p: Sequence[str], force: bool,
+            style: PictureStyle, **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
     """Filled in by the group."""
+    from viewfuse.engine.checkpoint import is_ours
     from viewfuse.fitted.persistence import check_model_folder
 
-    params["reduction"] = options.with_log1p(params["reduction"], log1p)
-    out = _place(out, resume)
-    may_exist = force or resume is not None or _is_unfinished(out)
-    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
-        check_model_folder(out / "model")  # which may be something else: before hours of training
-        with _kept(out / _CHECKPOINT, force):
-            summary = _fit(folder, out, inputs, known.read(), like, alpha, keep, style, params)
-    page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
-    options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
-
-
-def _place(out: Path | None, resume: Path | None) -> Path:
-    """The folder of the run: a new one, or that of a run to resume."""
-    if resume is not None:
-        if not (resume / _CHECKPOINT).is_dir() or out not in (None, resume):
-            raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
-        return resume
+    asked["reduction"] = options.with_log1p(asked["reduction"], log1p)
+    if resume is not None and (not (resume / _CHECKPOINT).is_dir() or out not in (None, resume)):
+        raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
+    out = resume or out
     if out is None:
         raise click.UsageError("Missing option '--out'")
-    return out
-
-
-def _is_unfinished(out: Path) -> bool:
-    """Whether there is nothing but a checkpoint."""
-    return out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT} and _is_ours(out / _CHECKPOINT)
-
-
-def _is_ours(checkpoint: Path) -> bool:
-    """Whether this folder is the checkpoint of a fit, and not a folder of the user with the same name."""
-    from viewfuse.engine.checkpoint import is_ours
-
-    return is_ours(checkpoint)
+    checkpoint = out / _CHECKPOINT
+    unfinished = out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT} and is_ours(checkpoint)
+    may_exist = force or resume is not None or unfinished
+    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
+        check_model_folder(out / "model")  # which may be something else: before hours of training
+        with _kept(checkpoint, force, is_ours):
+            summary = _fit(folder, out, inputs, style, **asked)
+    page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
+    written = {"written to": str(out)}
+    return {**page, **summary, **written}, {**page, **_in_short(summary), **written}
 
 
 @contextmanager
-def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
+def _kept(checkpoint: Path, force: bool, is_ours: Callable[[Path], bool]) -> Iterator[None]:
     """Keep a fit in a checkpoint until it ends, or fails with an error that would come again."""
-    if checkpoint.is_dir() and not _is_ours(checkpoint):
+    if checkpoint.is_dir() and not is_ours(checkpoint):
         raise CannotWrite(f"{checkpoint} is no checkpoint of a fit; move it, or give another --out")
     if force and checkpoint.is_dir():
         rmtree(checkpoint)
     try:
         yield
     except KeyboardInterrupt:
-        if checkpoint.is_dir():
-            raise KeyboardInterrupt(
-                f"interrupted; to resume, give the same files and options and --resume {checkpoint.parent}"
-            ) from None
-        raise
+        if not checkpoint.is_dir():
+            raise
+        how = f"to resume, give the same files and options and --resume {checkpoint.parent}"
+        raise KeyboardInterrupt(f"interrupted; {how}") from None
     except CheckpointDiffers:
         raise
     except ViewfuseError:
@@ -205,17 +173,14 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
 def results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
-        listed = parsed((out / _SUMMARY).read_bytes())["files"]
-        own = {str(name) for name in listed}
+        own = {str(name) for name in parsed((out / _SUMMARY).read_bytes())["files"]}
     except (OSError, ValueError, KeyError, TypeError):
         own = set()
     return {*_RESULTS, *own}.__contains__
 
 
-def _fit(
-    out: Path, place: Path, inputs: options.Inputs, known: dict[str, Any], like: Path | None, alpha: float,
-    keep: int | None, style: PictureStyle, params: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+def _fit(out: Path, place: Path, inputs: options.Inputs, style: PictureStyle, *, known: dict[str, Any],
+         like: Path | None, alpha: float, keep: int | None, **params: Any) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
     from viewfuse import URRL, load
 
@@ -234,7 +199,15 @@ def _fit(
         "alpha": alpha,
         "command": options.typed(),
     }
-    _write_results(out, model, views, inputs, style)
+    places = place_samples(model.embedding_)
+    write_evidence(out, model, views, places)
+    write_embedding(out / "embedding.npy", len(views), model.embedding_.shape[1], [(views, model.embedding_)])
+    write_history(out / "history.csv", model.history_)
+    for file in inputs.files:
+        if file.suffix.lower() in (".h5mu", ".h5ad"):
+            results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
+            write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
+    _draw(out, places, model, views, style)
     return listed(out, write_run(out, model, views, facts, title=place.resolve().name, keep=keep))
 
 
@@ -264,7 +237,7 @@ def write_run(
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write what a run says of itself."""
-    write_file(folder / _SUMMARY, as_json_text(summary, indent=1).encode())
+    write_file(folder / _SUMMARY, as_json(summary, indent=1).encode())
 
 
 def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -287,19 +260,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
     spell = kinds.spelling(command)
-    decided = {label(one): words(one, spell) for one in restored(summary["decisions"]).values()}
-    return facts | decided | remarked
-
-
-def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs, style: PictureStyle) -> None:
-    places, width = place_samples(model.embedding_), model.embedding_.shape[1]
-    write_evidence(out, model, views, places)
-    write_embedding(out / "embedding.npy", len(views), width, [(views, model.embedding_)])
-    write_history(out / "history.csv", model.history_)
-    for file in inputs.annotated():
-        results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
-        write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
-    _draw(out, places, model, views, style)
+    return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked
 
 
 def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureStyle) -> None:

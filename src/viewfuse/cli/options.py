@@ -1,7 +1,8 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, what becomes of what a verb finds, and where it may write."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import click
 
-from viewfuse.cli.kinds import NumberRange, Whole, as_one
+from viewfuse.cli.kinds import NumberRange, Whole, as_one, together
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io import writers as results
@@ -25,35 +26,52 @@ from viewfuse.utils.console import plain
 from viewfuse.utils.settings import named_values
 
 PATH = click.Path(path_type=Path)
+Facts = dict[str, Any]
 
 model = click.argument("model", type=PATH)
+run = click.argument("run", type=PATH, metavar="RUN")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 device = click.option("--device", default="auto", help="cpu, cuda, ...; auto takes a GPU if there is one.")
 alpha = click.option(
-    "--alpha",
-    type=NumberRange(0, 1, min_open=True, max_open=True),
-    default=0.1,
+    "--alpha", type=NumberRange(0, 1, min_open=True, max_open=True), default=0.1,
     help="Uncertain are samples whose cluster only several together hold with a chance of 1 - alpha.",
-)
+)  # fmt: skip
 random_state = click.option("--random-state", type=Whole(), default=0, help="Seed.")
 cluster_range = click.option(
-    "--cluster-range",
-    type=(Whole(), Whole()),
-    metavar="LEAST MOST",
-    default=(1, 200),
+    "--cluster-range", type=(Whole(), Whole()), metavar="LEAST MOST", default=(1, 200),
     help="The least and the largest number of clusters that auto may choose; at most one per eight samples.",
-)
+)  # fmt: skip
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 trust_unchanged = click.option(
-    "--trust-unchanged",
-    is_flag=True,
+    "--trust-unchanged", is_flag=True,
     help="Take files whose sizes and times are those of an earlier run for the same, without reading them again.",
-)
+)  # fmt: skip
 
 
 def out(what: str, *, required: bool = True) -> Callable[[Any], Any]:
     """The option --out for `what`."""
     return click.option("--out", type=PATH, required=required, metavar="PATH", help=what)
+
+
+def verb(*given: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function that takes these options, and show the facts that it returns, also as JSON.
+
+    Where people are shown something else, the function returns both: facts for --json, and facts or a text for people.
+    """
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def shown(as_json: bool, **values: Any) -> None:
+            found = function(**values)
+            facts, for_people = found if isinstance(found, tuple) else (found, found)
+            if as_json or not isinstance(for_people, str):
+                show(facts if as_json else for_people, as_json)
+            else:
+                click.echo(for_people)
+
+        return click.command()(together(*given, as_json)(shown))
+
+    return made
 
 
 def model_in(run: Path) -> Path:
@@ -80,8 +98,15 @@ class Inputs:
     batch: str | None = None
 
     def open(self, *, new_samples: bool = False) -> FileSource:
-        """Open them, without reading all."""
-        source = open_source(self._paths(), replace(self.reading, new_samples=new_samples))
+        """Open them, without reading all; views that the command line does not name are called like their files."""
+        paths: tuple[Path, ...] | dict[str, Path] = self.files
+        if any(self.names):
+            names = [name or view_of(file) for name, file in zip(self.names, self.files, strict=True)]
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise DataError(f"two files are called {twice[0]!r}; give each view a name of its own: VIEW=FILE")
+            paths = dict(zip(names, self.files, strict=True))
+        source = open_source(paths, replace(self.reading, new_samples=new_samples))
         source.batch = self.batch
         if self.batch is not None and Path(self.batch).is_file():
             source.batch = read_labels(Path(self.batch), "batch")
@@ -100,32 +125,17 @@ class Inputs:
             raise DataError(f"views {unknown} are unknown; the model was fitted on {known}; {cure}")
         return source
 
-    def _paths(self) -> tuple[Path, ...] | dict[str, Path]:
-        """The files, by the names of their views where the command line names one; others are called like the file."""
-        if not any(self.names):
-            return self.files
-        names = [name or view_of(file) for name, file in zip(self.names, self.files, strict=True)]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise DataError(f"two files are called {twice[0]!r}; give each view a name of its own: VIEW=FILE")
-        return dict(zip(names, self.files, strict=True))
-
-    def annotated(self) -> list[Path]:
-        """The .h5mu and .h5ad files, which results can be written back to."""
-        return [file for file in self.files if file.suffix.lower() in (".h5mu", ".h5ad")]
-
 
 def _inputs(files: Sequence[Path], batch: str | None, block: Sequence[str], use: Sequence[str], **how: Any) -> Inputs:
-    names, paths = zip(*map(_named, files), strict=True)
+    names: list[str | None] = []
+    paths: list[Path] = []
+    for file in files:  # one that is really called VIEW=FILE has no other name
+        name, _, path = str(file).partition("=")
+        is_named = bool(name and path) and "/" not in name and not file.exists()
+        names.append(name if is_named else None)
+        paths.append(Path(path) if is_named else file)
     reading = Reading(blocks=named_values("--block", block), use=named_values("--use", use), **how)
-    return Inputs(paths, reading, names, batch)
-
-
-def _named(file: Path) -> tuple[str | None, Path]:
-    """The name of a view and its file, from VIEW=FILE; a file that is really called so has no other name."""
-    name, sign, path = str(file).partition("=")
-    is_named = sign and name and path and "/" not in name and not file.exists()
-    return (name, Path(path)) if is_named else (None, file)
+    return Inputs(tuple(paths), reading, tuple(names), batch)
 
 
 inputs = as_one(
@@ -167,24 +177,18 @@ class PerView(click.Option):
 
 
 scaling = click.option(
-    "--scaling",
-    default="auto",
-    help="auto (tries mixed, standard and minmax), or one of these, view, none.",
+    "--scaling", default="auto", help="auto (tries mixed, standard and minmax), or one of these, view, none."
 )
 fill = click.option(
-    "--fill",
-    default="neighbors",
+    "--fill", default="neighbors",
     help="Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
-)
+)  # fmt: skip
 reduction = click.option(
-    "--reduction",
-    cls=PerView,
-    multiple=True,
-    metavar="[VIEW=]HOW",
-    default="auto",
+    "--reduction", cls=PerView, multiple=True, metavar="[VIEW=]HOW", default="auto",
     help="How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other units), "
     "log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-)
+)  # fmt: skip
+preparation = together(scaling, fill, reduction)
 log1p = click.option("--log1p", multiple=True, metavar="VIEW", help="Short for --reduction VIEW=log1p. Once per view.")
 
 
@@ -214,24 +218,12 @@ def typed() -> str:
     return shlex.join(("viewfuse", *(click.get_current_context().obj or ())))
 
 
-def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
-    """Refuse to overwrite without --force, and never overwrite what is read."""
-    check_links(path)
-    check_not_read(path, inputs)
-    if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
-        raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
-
-
-def check_links(path: Path) -> None:
-    """Refuse a path over a link that leads nowhere, where no folder can be made."""
+def check_not_read(path: Path, inputs: Inputs) -> None:
+    """Refuse to write what is read or the folder that holds it, or over a link that leads nowhere."""
     broken = next((place for place in (path, *path.parents) if place.is_symlink() and not place.exists()), None)
     if broken is not None:
         what = f"{broken} is a link that leads to {os.readlink(broken)}, which is not there"
         raise CannotWrite(f"{what}; remove the link, or give another --out")
-
-
-def check_not_read(path: Path, inputs: Inputs) -> None:
-    """Refuse to write what is read, or the folder that holds it."""
     place = os.path.realpath(path)
     for file in inputs.files:
         there = os.path.realpath(file)  # unlike Path.resolve it does not mind links that lead in a circle
@@ -239,14 +231,11 @@ def check_not_read(path: Path, inputs: Inputs) -> None:
             raise CannotWrite(f"{path} is or holds {file}, which is read; give another --out")
 
 
-@contextmanager
-def new_folder(
-    folder: Path, force: bool, inputs: Inputs, is_stale: Callable[[str], bool] = lambda name: False
-) -> Iterator[Path]:
-    """A folder to write results to, which becomes `folder` when all of them are there."""
-    check_new_folder(folder, force, inputs)
-    with replacing(folder, is_stale) as new:
-        yield new
+def check_new_path(path: Path, force: bool, inputs: Inputs) -> None:
+    """Refuse to overwrite without --force, and never overwrite what is read."""
+    check_not_read(path, inputs)
+    if os.path.lexists(path) and not force and not (path.is_dir() and not any(path.iterdir())):
+        raise CannotWrite(f"{path} exists already; give another --out, or --force to overwrite it")
 
 
 def check_new_folder(folder: Path, force: bool, inputs: Inputs) -> None:
@@ -269,12 +258,22 @@ def check_writable(path: Path) -> None:
         raise CannotWrite(f"{path} cannot be written ({error.strerror}); choose another place for --out") from None
 
 
+@contextmanager
+def new_folder(
+    folder: Path, force: bool, inputs: Inputs, is_stale: Callable[[str], bool] = lambda name: False
+) -> Iterator[Path]:
+    """A folder to write results to, which becomes `folder` when all of them are there."""
+    check_new_folder(folder, force, inputs)
+    with replacing(folder, is_stale) as new:
+        yield new
+
+
 def show(facts: Mapping[str, Any], as_json: bool) -> None:
     """Print facts as JSON or as lines."""
     if as_json:
         click.echo(results.as_json(facts))
         return
-    width = max(len(name) for name in facts)
+    width = max(map(len, facts))
     for name, value in facts.items():
         click.echo(f"{name:<{width}}  {plain(_in_words(value))}")
 
@@ -290,9 +289,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[
     """A plain text table; the columns in `text` are text, the others are numbers."""
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[c]) for row in cells) for c in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if c in text else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+    aligned = [
+        [cell.ljust(w) if c in text else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))]
         for row in cells
-    )
+    ]
+    return "\n".join("  ".join(row).rstrip() for row in aligned)

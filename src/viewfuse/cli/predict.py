@@ -30,52 +30,34 @@ _MERGES = 3
 """Merges that are shown; the file has all."""
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
-@options.alpha
-@kinds.engine
-@options.device
-@options.force
-@options.trust_unchanged
-@options.as_json
-def command(
-    model: Path,
-    inputs: options.Inputs,
-    out: Path,
-    alpha: float,
-    n_jobs: int | None,
-    engine: str,
-    address: str | None,
-    device: str,
-    force: bool,
-    trust_unchanged: bool,
-    as_json: bool,
-) -> None:
+@options.verb(
+    options.model,
+    options.inputs,
+    options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'."),
+    options.alpha,
+    kinds.engine,
+    options.device,
+    options.force,
+    options.trust_unchanged,
+)
+def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
+            n_jobs: int | None, trust_unchanged: bool, device: str, alpha: float) -> Any:  # fmt: skip
     """Filled in by the group."""
+    written = {"written to": str(out)}
     if any(map(_is_pattern, inputs.files)):
         if inputs.batch is not None:
             raise SettingError(Setting("batch"), " is for one set of samples; give its files without a pattern")
-        ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs}
+        from viewfuse.distributed.sharded_predict import DONE, predict_shards
+
+        inputs = _matched(inputs)
+        options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
+        ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs, "trust_unchanged": trust_unchanged}
+        ways |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
         with kinds.on_engine(engine, address, device):
-            facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
-    elif engine != "local" or n_jobs is not None:
+            return {**predict_shards(model, inputs.files, out, again=force, verbose=True, **ways), **written}
+    if engine != "local" or n_jobs is not None:
         what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
         raise SettingError(what, " is for many files; give a quoted pattern, such as 'shards/*.parquet'")
-    else:
-        facts = _one(model, inputs, out, force, alpha, device, as_json)
-    options.show({**facts, "written to": str(out)}, as_json)
-
-
-def _is_pattern(file: Path) -> bool:
-    return glob.has_magic(str(file)) and not file.exists()
-
-
-def _one(
-    model: Path, inputs: options.Inputs, out: Path, force: bool, alpha: float, device: str, as_json: bool
-) -> dict[str, Any]:
-    """Labels of one set of samples."""
     options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
         many = "; a quoted pattern, such as 'shards/*.parquet', gives each file its own in a folder"
@@ -86,17 +68,17 @@ def _one(
 
     fitted = load(model, device=device)
     placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
-    return {**placed.facts(), "drift": in_short(placed.novel, placed.samples), **placed.filled.facts(as_json)}
+    facts = {**placed.facts(), "drift": in_short(placed.novel, placed.samples)}
+    return _with_filled(facts, placed.filled, out)
 
 
-def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: Any) -> dict[str, Any]:
-    """Labels of many files, each by itself."""
-    from viewfuse.distributed.sharded_predict import DONE, predict_shards
+def _with_filled(facts: options.Facts, filled: Filled, out: Path) -> tuple[options.Facts, ...]:
+    """Facts for machines and for people, with what was filled in empty cells."""
+    return tuple({**facts, **filled.facts(as_json), "written to": str(out)} for as_json in (True, False))
 
-    inputs = _matched(inputs)
-    options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
-    asked |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
-    return predict_shards(model, inputs.files, out, again=force, verbose=True, **asked)
+
+def _is_pattern(file: Path) -> bool:
+    return glob.has_magic(str(file)) and not file.exists()
 
 
 def _matched(inputs: options.Inputs) -> options.Inputs:
@@ -116,74 +98,64 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
     return replace(inputs, files=tuple(dict.fromkeys(files)), names=inputs.names[:1])
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids).")
-@options.device
-@options.force
-@options.as_json
-def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+@options.verb(
+    options.model,
+    options.inputs,
+    options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids)."),
+    options.device,
+    options.force,
+)
+def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
     from viewfuse import load
 
     fitted = load(model, device=device)
-    source = inputs.open_for(fitted)
-    width = fitted.cluster_centers_.shape[1]
-    filled = Filled(fitted)
+    source, width, filled = inputs.open_for(fitted), fitted.cluster_centers_.shape[1], Filled(fitted)
     chunks = map(filled.complete, options.chunks(source, "embedding"))
     write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
-    facts = {"samples": len(source), "columns": width, **filled.facts(as_json)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    return _with_filled({"samples": len(source), "columns": width}, filled, out)
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("Folder for the filled views: one CSV file each.")
-@options.device
-@options.force
-@options.as_json
-def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+@options.verb(
+    options.model,
+    options.inputs,
+    options.out("Folder for the filled views: one CSV file each."),
+    options.device,
+    options.force,
+)
+def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
 
         fitted = load(model, device=device)
-        source = inputs.open_for(fitted)
-        filled = Filled(fitted)
+        source, filled = inputs.open_for(fitted), Filled(fitted)
         parts = map(filled.complete, options.chunks(source, "imputing"))
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))
-    facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    return _with_filled({"samples": len(source), "views": fitted.view_names_}, filled, out)
 
 
-@click.command()
-@options.model
-@options.as_json
-def info(model: Path, as_json: bool) -> None:
+@options.verb(options.model)
+def info(model: Path) -> options.Facts:
     """Filled in by the group."""
     from viewfuse.fitted.persistence import check
 
     manifest = check(model)
-    views = [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]]
-    method = manifest["method"]
-    facts = {"method": method["name"], "clusters": method["config"]["n_clusters"], "views": views}
-    facts |= {"samples": manifest["n_samples"]}
-    size = sum(file["bytes"] for file in manifest["files"].values())
-    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    options.show(
-        {**facts, "scaling": manifest["scaling"], "format": manifest["format"], "written by": versions, "bytes": size},
-        as_json,
-    )
+    return {
+        "method": manifest["method"]["name"],
+        "clusters": manifest["method"]["config"]["n_clusters"],
+        "views": [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]],
+        "samples": manifest["n_samples"],
+        "scaling": manifest["scaling"],
+        "format": manifest["format"],
+        "written by": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
+    }
 
 
-@click.command()
-@click.argument("labels", type=options.PATH)
-@click.argument("truth", type=options.PATH)
-@options.as_json
-def score(labels: Path, truth: Path, as_json: bool) -> None:
+@options.verb(click.argument("labels", type=options.PATH), click.argument("truth", type=options.PATH))
+def score(labels: Path, truth: Path) -> options.Facts:
     """Filled in by the group."""
     found, known = read_labels(labels), read_labels(truth)
     both = [name for name in found if name in known]
@@ -191,35 +163,22 @@ def score(labels: Path, truth: Path, as_json: bool) -> None:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
     warn_of_few(len(both), found, known, "files")
     pair = [known[name] for name in both], [found[name] for name in both]
-    scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
-    left_out = len(set(found) ^ set(known))
-    options.show(
-        {
-            "samples": len(both),
-            "without a partner": left_out,
-            **{name: round(score, 4) for name, score in scores.items()},
-        },
-        as_json,
-    )
+    measured = {"accuracy": metrics.clustering_accuracy, "NMI": metrics.nmi, "ARI": metrics.ari}
+    scores = {name: round(measure(*pair), 4) for name, measure in measured.items()}
+    return {"samples": len(both), "without a partner": len(set(found) ^ set(known)), **scores}
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("Folder for the tables.")
-@click.option(
-    "--top",
-    type=kinds.WholeRange(1),
-    metavar="N",
-    help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 and 5. "
-    "effects.csv has all of them.",
-)
-@options.device
-@options.force
-@options.as_json
-def explain(
-    model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool, as_json: bool
-) -> None:
+@options.verb(
+    options.model,
+    options.inputs,
+    options.out("Folder for the tables."),
+    click.option("--top", type=kinds.WholeRange(1), metavar="N",
+                 help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 "
+                 "and 5. effects.csv has all of them."),
+    options.device,
+    options.force,
+)  # fmt: skip
+def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
     """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
@@ -229,53 +188,40 @@ def explain(
         explanation = fitted.explain(inputs.open_for(fitted).read())
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
-    if as_json:
-        merges = [one._asdict() for one in explanation.merges]
-        facts = {"samples": len(explanation.ids), "clusters": clusters, "merges": merges}
-        options.show({**facts, "written to": str(out)}, as_json)
-        return
-    rows = [row for cluster in clusters for row in _rows(cluster)]
+    facts = {"samples": len(explanation.ids), "clusters": clusters}
+    facts |= {"merges": [one._asdict() for one in explanation.merges], "written to": str(out)}
+    rows: list[tuple[Any, ...]] = []
+    for cluster in clusters:  # one line per feature, and the facts of the cluster on the first
+        words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
+        steady = "" if isnan(cluster["stability"]) else f", {cluster['stability']:.2f}"
+        typical = " ".join(map(str, cluster["typical"]))
+        rows.append((cluster["label"], cluster["size"], f"{cluster['again']}{steady}", typical, words[0]))
+        rows += [("", "", "", "", line) for line in words[1:]]
     title = "most distinguishing feature" + ("s" if (top or 1) > 1 else "")
-    click.echo(options.table(("label", "size", "found again", "typical samples", title), rows, text=(0, 2, 3, 4)))
+    said = options.table(("label", "size", "found again", "typical samples", title), rows, text=(0, 2, 3, 4))
     if explanation.merges:
-        click.echo(f"\nfor fewer clusters, join {in_order(explanation.merges)}")
-    click.echo(f"\nwritten to {out}")
+        said += f"\n\nfor fewer clusters, join {in_order(explanation.merges)}"
+    return facts, f"{said}\n\nwritten to {out}"
 
 
 def describe(explanation: Explanation, top: int) -> list[dict[str, Any]]:
     """Per cluster its size, its stability, its typical samples and most distinguishing features, over all views."""
     from viewfuse.fitted.clusters import in_a_word
 
+    found = []
     facts = zip(explanation.sizes.tolist(), explanation.stability.tolist(), explanation.typical, strict=True)
-    return [
-        {"label": c, "size": size, "stability": steady, "again": in_a_word(steady),
-         "typical": list(typical), "features": _best(explanation, c, top)}
-        for c, (size, steady, typical) in enumerate(facts)
-    ]  # fmt: skip
+    for label, (size, steady, typical) in enumerate(facts):
+        rows = [row for view in explanation.effects for row in view.of_cluster(label, top)]
+        best = [row._asdict() for row in sorted(rows, key=lambda row: -abs(row.difference))[:top]]
+        cluster = {"label": label, "size": size, "stability": steady, "again": in_a_word(steady)}
+        found.append({**cluster, "typical": list(typical), "features": best})
+    return found
 
 
 def in_order(merges: Sequence[Merge]) -> str:
     """The first merges in words."""
-    shown = [f"{_label(one.first)} and {_label(one.second)}" for one in merges[:_MERGES]]
+    shown = [f"{'+'.join(map(str, one.first))} and {'+'.join(map(str, one.second))}" for one in merges[:_MERGES]]
     return ", then ".join(shown) + (f" (merges.csv has all {len(merges)})" if len(merges) > _MERGES else "")
-
-
-def _label(group: Sequence[int]) -> str:
-    return "+".join(map(str, group))
-
-
-def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]]:
-    found = [row for view in explanation.effects for row in view.of_cluster(label, top)]
-    return [row._asdict() for row in sorted(found, key=lambda row: -abs(row.difference))[:top]]
-
-
-def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Lines of the table: one per feature, and the facts of the cluster on the first."""
-    words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
-    steady = cluster["stability"]
-    again = cluster["again"] if isnan(steady) else f"{cluster['again']}, {steady:.2f}"
-    facts = (cluster["label"], cluster["size"], again, " ".join(map(str, cluster["typical"])))
-    return [(*facts, words[0]), *(("", "", "", "", line) for line in words[1:])]
 
 
 def _in_words(feature: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.console import how_to_install
 
-_NEEDED = ("fastapi", "uvicorn")
 _TOKEN = "VIEWFUSE_TOKEN"
 
 
@@ -33,7 +32,7 @@ def command(
     model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float, device: str
 ) -> None:
     """Filled in by the group."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         cure = how_to_install(" ".join(missing), "serve")
         raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
@@ -46,8 +45,7 @@ def command(
     from viewfuse.serve.server import listen, run
 
     reopen = partial(open_folder, model, device, spell=kinds.spelling(fit))
-    opened = reopen()
-    token = os.environ.get(_TOKEN) or None
+    opened, token = reopen(), os.environ.get(_TOKEN) or None
     sock = listen(host, port)
     address = str(sock.getsockname()[0])
     if token is None and not is_local(address):
