@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from viewfuse import read_views
-from viewfuse.cli.kinds import NumberRange
+from viewfuse.cli.options import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError

@@ -47,7 +47,8 @@ MORE = {
 }
 _TOGETHER = {
     "choose": "inspect",
-    **dict.fromkeys(("drift", "rename", "update", "validate"), "later"),
+    "fit-large": "fit",
+    **dict.fromkeys(("drift", "rename", "report", "update", "validate"), "later"),
     **dict.fromkeys(("embed", "explain", "impute", "info", "score"), "predict"),
 }
 """Verbs that share a module, in which their functions are called like them."""
@@ -74,10 +75,8 @@ class Verbs(click.Group):
         known = VERBS | MORE
         if cmd_name not in known:
             return None
-        if not ctx.resilient_parsing and "--help" in sys.argv[1:2]:
-            return click.Command(cmd_name, help=known[cmd_name])
-        found = importlib.import_module(f"viewfuse.cli.{_TOGETHER.get(cmd_name, cmd_name.replace('-', '_'))}")
-        command: click.Command = getattr(found, cmd_name if cmd_name in _TOGETHER else "command")
+        found = importlib.import_module(f"viewfuse.cli.{_TOGETHER.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(found, cmd_name.replace("-", "_") if cmd_name in _TOGETHER else "command")
         command.help = known[cmd_name]
         return command
 
@@ -195,7 +194,7 @@ def _in_words(ctx: click.Context, message: object) -> str:
     command = ctx.meta.get(_VERB)
     if command is None:
         return plain(message)
-    from viewfuse.cli.kinds import spelling
+    from viewfuse.cli.options import spelling
 
     return plain(spelled(message, spelling(command)))
 

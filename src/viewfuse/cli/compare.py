@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import option
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
@@ -61,30 +62,22 @@ def _is_method(text: str) -> bool:
 
 
 @click.command(cls=_WithLists)
-@kinds.together(
+@options.together(
     options.inputs,
-    click.option("--clusters", "n_clusters", type=kinds.Whole(),
-                 help="Number of clusters; of several data sets by default that of their classes."),
+    option("--clusters INTEGER", "Number of clusters; of several data sets by default that of their classes.",
+           names=["n_clusters"]),
     options.out("Folder for the results; a stopped comparison resumes there."),
-    click.option("--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}."),
-    click.option("--rates", default="0", metavar="SHARE,...",
-                 help="Shares of the samples that views are hidden from, besides those that are missing."),
-    click.option("--missing-number", type=kinds.Whole(),
-                 help="Views that each of these loses; by default two thirds of all, rounded."),
-    click.option("--seeds", "--masks", "seeds", type=kinds.Whole(), default=5,
-                 help="Masks and trainings of each method and rate."),
-    click.option("--labels", type=options.PATH, metavar="FILE",
-                 help="Table with the columns id and label; used for scores only."),
-    click.option("--held-out", is_flag=True,
-                 help="Also fit without each view in turn, and measure how well the clusters fit that view: says "
-                 "without labels which method is better. Needs three views, and takes one more fit per view."),
-    click.option("--own", metavar="NAME",
-                 help="Of several data sets: the method that others are tested against; by default the first."),
-    click.option("--latex", is_flag=True, help="Print the table as LaTeX."),
-    kinds.pictures,
-    options.device,
-    kinds.engine,
-    options.as_json,
+    option("--methods NAME,...", f"all, or some of {', '.join(ESTIMATORS)}.", default="all"),
+    option("--rates SHARE,...", "Shares of the samples that views are hidden from, besides those that are missing.",
+           default="0"),
+    option("--missing-number INTEGER", "Views that each of these loses; by default two thirds of all, rounded."),
+    option("--seeds,--masks INTEGER", "Masks and trainings of each method and rate.", names=["seeds"], default=5),
+    option("--labels FILE", "Table with the columns id and label; used for scores only."),
+    option("--held-out", "Also fit without each view in turn, and measure how well the clusters fit that view: says "
+           "without labels which method is better. Needs three views, and takes one more fit per view."),
+    option("--own NAME", "Of several data sets: the method that others are tested against; by default the first."),
+    option("--latex", "Print the table as LaTeX."),
+    options.pictures, options.device, options.engine, options.as_json,
 )  # fmt: skip
 def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels: Path | None, own: str | None,
             latex: bool, style: PictureStyle, as_json: bool, engine: str, address: str | None, device: str,
@@ -111,7 +104,7 @@ def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
     from viewfuse.comparison import results, run, sets
 
     try:
-        with kinds.on_engine(engine, address, device):
+        with options.on_engine(engine, address, device):
             found: Any = (
                 sets.compare_sets(data, names, own=own, style=style, **asked)
                 if are_sets

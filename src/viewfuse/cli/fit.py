@@ -1,7 +1,9 @@
-"""viewfuse fit."""
+"""viewfuse fit and fit-large."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +15,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import option
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
@@ -44,25 +47,27 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {kinds.int_or_text: "INTEGER|auto", kinds.float_or_text: "FLOAT|auto", str: "default|paper"}
-_SETTINGS: dict[str, tuple[Any, str]] = {
-    "pretrain_epochs": (kinds.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
-    "joint_epochs": (kinds.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
-    "n_neighbors": (kinds.Whole(), "Length of every neighbour list, the sample itself included."),
-    "embedding_dim": (kinds.int_or_text, "Width of the embedding; auto: by the number of samples."),
-    "hidden_dim": (kinds.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
-    "batch_size": (kinds.Whole(), "Samples per step."),
-    "learning_rate": (kinds.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
-    "weight_decay": (kinds.Number(), "Weight decay of Adam."),
-    "view_dropout": (kinds.float_or_text, "Chance that a view is hidden in training; auto: by the missing share."),
-    "noise": (kinds.Number(), "Deviation of the noise added in training."),
-    "feature_dropout": (kinds.Number(), "Share of the values set to zero in training."),
-    "robustness_weight": (kinds.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
-    "clustering_weight": (kinds.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "imputed_bias": (kinds.Number(), "Attention bias of views that are filled from donors."),
-    "schedule": (str, "What auto means for epochs: default or paper."),
+_LONG = ("decisions", "fit", "offset", "contents")
+"""What `fit-large` does not print of its summary."""
+_SETTINGS = {
+    "--pretrain-epochs INTEGER|auto": "Epochs without the clustering loss; auto: by the number of samples.",
+    "--joint-epochs INTEGER|auto": "Epochs with the clustering loss; auto: by the number of samples.",
+    "--n-neighbors INTEGER": "Length of every neighbour list, the sample itself included.",
+    "--embedding-dim INTEGER|auto": "Width of the embedding; auto: by the number of samples.",
+    "--hidden-dim INTEGER|auto": "Width of the hidden layers; auto: by the numbers of samples and clusters.",
+    "--batch-size INTEGER": "Samples per step.",
+    "--learning-rate FLOAT|auto": "Learning rate of Adam; auto: by the number of samples.",
+    "--weight-decay FLOAT": "Weight decay of Adam.",
+    "--view-dropout FLOAT|auto": "Chance that a view is hidden in training; auto: by the share that is missing.",
+    "--noise FLOAT": "Deviation of the noise added in training.",
+    "--feature-dropout FLOAT": "Share of the values set to zero in training.",
+    "--robustness-weight FLOAT": "Weight of the loss that keeps a sample in place when views are hidden.",
+    "--clustering-weight FLOAT|auto": "Weight of the clustering loss; auto: by the reconstruction loss.",
+    "--imputed-bias FLOAT": "Attention bias of views that are filled from donors.",
+    "--schedule default|paper": "What auto means for epochs: default or paper.",
 }
-"""Fields of `Config` that users may need: what their options take, and what they mean."""
+"""Options for the fields of `Config` that users may need, under their names and with their defaults."""
+_FIELDS = {spelt: spelt.split()[0][2:].replace("-", "_") for spelt in _SETTINGS}
 
 
 def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
@@ -79,48 +84,39 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
 
 @options.verb(
     options.inputs,
-    click.option("--clusters", "n_clusters", **kinds.AUTO,
-                 help="Number of clusters; auto: what is found again, more than in data without structure."),
+    option("--clusters INTEGER|auto", "Number of clusters; auto: what is found again, more than in data without "
+           "structure.", names=["n_clusters"]),
     options.cluster_range,
     options.out("Folder for the results.", required=False),
-    click.option("--resume", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-                 help="In place of --out: resume a fit that was interrupted. Give the same files and options."),
-    kinds.as_one(
+    option("--resume DIR", "In place of --out: resume a fit that was interrupted. Give the same files and options.",
+           type=click.Path(file_okay=False, path_type=Path)),
+    options.as_one(
         "known",
         _known,
-        click.option("--hints", type=options.PATH, metavar="FILE",
-                     help="CSV with the columns id and label: classes of some samples, which their clusters follow. "
-                     "Empty: not known."),
-        click.option("--must-link", type=options.PATH, metavar="FILE",
-                     help="CSV of two columns: ids that belong together."),
-        click.option("--cannot-link", type=options.PATH, metavar="FILE", help="CSV of two columns: ids that do not."),
-        click.option("--sample-weight", type=options.PATH, metavar="FILE",
-                     help="CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
-        click.option("--view-weights", multiple=True, metavar="VIEW=NUMBER",
-                     help="How much a view counts; 1 by default. Once per view."),
+        option("--hints FILE", "CSV with the columns id and label: classes of some samples, which their clusters "
+               "follow. Empty: not known."),
+        option("--must-link FILE", "CSV of two columns: ids that belong together."),
+        option("--cannot-link FILE", "CSV of two columns: ids that do not."),
+        option("--sample-weight FILE",
+               "CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+        option("--view-weights VIEW=NUMBER ...", "How much a view counts; 1 by default. Once per view."),
     ),
     options.preparation,
     options.log1p,
-    click.option("--effort", default="auto",
-                 help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three "
-                 "trainings, and all of it five times again, to validate it)."),
-    click.option("--outliers", default="mark",
-                 help="Samples far from all others: mark (they keep their cluster) or label (their label is -1)."),
+    option("--effort", "quick (about half the time), auto (stops where nothing more is gained) or thorough (three "
+           "trainings, and all of it five times again, to validate it).", default="auto"),
+    option("--outliers", "Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
+           default="mark"),
     options.device,
     options.random_state,
-    click.option("--n-init", **kinds.AUTO,
-                 help="Trainings, of which the best is kept; auto: one, three if thorough."),
-    kinds.jobs,
-    click.option("--like", type=options.PATH, metavar="RUN",
-                 help="A former run, or a model: clusters that are the same have its numbers, others have new ones."),
+    option("--n-init INTEGER|auto", "Trainings, of which the best is kept; auto: one, three if thorough."),
+    options.jobs,
+    option("--like RUN",
+           "A former run, or a model: clusters that are the same have its numbers, others have new ones."),
     options.alpha,
-    click.option("--keep", type=kinds.Whole(), help="Training samples that the saved model keeps; all by default."),
-    *(
-        click.option(f"--{name.replace('_', '-')}", type=kind, metavar=_METAVARS.get(kind),
-                     default=getattr(Config, name), help=text)
-        for name, (kind, text) in _SETTINGS.items()
-    ),
-    kinds.pictures,
+    option("--keep INTEGER", "Training samples that the saved model keeps; all by default."),
+    *(option(spelt, text, default=getattr(Config, _FIELDS[spelt])) for spelt, text in _SETTINGS.items()),
+    options.pictures,
     options.force,
 )  # fmt: skip
 def command(inputs: options.Inputs, out: Path | None, resume: Path | None, log1p: Sequence[str], force: bool,
@@ -184,12 +180,12 @@ def _fit(out: Path, place: Path, inputs: options.Inputs, style: PictureStyle, *,
     """Read, train, and write all results into a new folder, which will be at `place`."""
     from viewfuse import URRL, load
 
-    config = Config(**{name: params[name] for name in _SETTINGS})
+    config = Config(**{name: params[name] for name in _FIELDS.values()})
     former = None if like is None else load(options.model_in(like), device=params["device"])
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     began = time.perf_counter()
-    own = {name: value for name, value in params.items() if name not in _SETTINGS}
+    own = {name: value for name, value in params.items() if name not in _FIELDS.values()}
     model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, like=former, **known)
     facts = {
         "epochs": len(model.history_["epoch"]),
@@ -250,7 +246,7 @@ def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", spell=kinds.spelling(command), title=name)
+        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
@@ -259,7 +255,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    spell = kinds.spelling(command)
+    spell = options.spelling(command)
     return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked
 
 
@@ -282,3 +278,41 @@ def draw_run(
     title = ", ".join(count(*one) for one in counts)
     tags = {label: names.get(label, str(label)) for label in range(n_clusters)}
     draw_map(out / "map.png", places, labels, mask, views, title=title, tags=tags, style=style)
+
+
+@options.verb(
+    click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="FOLDER|FILE..."),
+    option("--clusters INTEGER|auto", "Number of clusters; auto: chosen on the bank.", names=["n_clusters"]),
+    options.cluster_range,
+    options.out("Folder for the results, on a file system that all processes see; a run that was begun there resumes."),
+    option("--id-column NAME", "Column of ids; the first one by default."),
+    option("--block VIEW=PATTERN ...",
+           "The columns of a view, where they are neither lists nor called VIEW.COLUMN. Once per view."),
+    option("--bank INTEGER|auto", "Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU."),
+    option("--steps INTEGER|auto", "Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU."),
+    option("--batch-size INTEGER|auto",
+           "Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU."),
+    option("--embedding/--no-embedding", "Whether the label files hold the embedding as well.", default=True),
+    options.preparation,
+    option("--effort", "Of the fit on the bank: quick, auto or thorough.", default="auto"),
+    options.device, options.random_state, options.force, options.trust_unchanged,
+)  # fmt: skip
+def fit_large(block: tuple[str, ...], **given: Any) -> Any:
+    """Filled in by the group."""
+    from viewfuse.distributed import fit_large as distributed
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        options.check_not_read(given["out"], options.Inputs(()))
+        summary = distributed.fit_large(**given, blocks=named_values("--block", block), verbose=True)
+    except ViewfuseError:
+        if not is_first:  # who says the same
+            sys.exit(2)
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; the same command resumes from here") from None
+    if not is_first:
+        sys.exit()
+    short = {name: value for name, value in summary.items() if name not in _LONG}
+    written = {"written to": str(given["out"])}
+    return {**summary, **written}, {**short, **written}

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
 from viewfuse.data.given import is_sparse
@@ -183,15 +182,8 @@ def _describe_fit(n_samples: int, widths: list[int], reduction: Reduction) -> di
 
 
 @options.verb(
-    options.inputs,
-    options.cluster_range,
-    options.preparation,
-    options.log1p,
-    options.device,
-    options.random_state,
-    click.option("--out", type=options.PATH, metavar="PATH",
-                 help="Folder for k.png and choice.json; else none is written."),
-    kinds.pictures,
+    options.inputs, options.cluster_range, options.preparation, options.log1p, options.device, options.random_state,
+    options.out("Folder for k.png and choice.json; else none is written.", required=False), options.pictures,
     options.force,
 )  # fmt: skip
 def choose(inputs: options.Inputs, out: Path | None, style: PictureStyle, log1p: Sequence[str], force: bool,

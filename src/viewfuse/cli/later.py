@@ -1,4 +1,4 @@
-"""viewfuse rename, drift, update and validate: what is done with a run later."""
+"""viewfuse report, rename, drift, update and validate: what is done with a run later."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
 from viewfuse.cli.fit import command as fit
 from viewfuse.cli.fit import draw_run, listed, results_in, write_run, write_summary
+from viewfuse.cli.options import option
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.labels import read_table
 from viewfuse.io.writers import Sheet, named_rows, write_embedding, write_history, write_sheets
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
-from viewfuse.report.page import write_report
+from viewfuse.report.page import tables_beside, write_report
 from viewfuse.report.run_folder import read_run, write_places
 from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import keep_version, replacing
@@ -30,6 +31,31 @@ from viewfuse.utils.console import plain, tell
 if TYPE_CHECKING:
     from viewfuse import URRL
     from viewfuse.report.run_folder import FinishedRun
+
+
+@options.verb(
+    click.argument("runs", nargs=-1, required=True, type=options.PATH, metavar="RUN [RUN]"),
+    options.out("The page (.html); its tables go into a folder beside it."),
+    option("--known FILE", "CSV file with ids and what else is known of the samples, such as classes: compared with "
+           "the clusters."),
+    option("--batch COLUMN", "The column of --known that clusters should not follow, such as a plate."),
+    option("--survival TIME EVENT", "Columns of --known: times, and 1 where the event was seen then, else 0. Gives a "
+           "log-rank test and curves.", type=(str, str)),
+    options.force,
+)  # fmt: skip
+def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, batch: str | None,
+           survival: tuple[str, str] | None) -> options.Facts:  # fmt: skip
+    """Filled in by the group."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise CannotWrite(f"{out}: the report is a page; give the ending .html")
+    inputs, tables = options.Inputs((*runs, *([known] if known else []))), tables_beside(out)
+    options.check_new_path(out, force, inputs)
+    if not force and tables.is_dir() and any(tables.iterdir()):
+        why = f"{tables} exists already, and the tables of the page go there"
+        raise CannotWrite(f"{why}; give another --out, or --force to overwrite them")
+    options.check_new_folder(tables, True, inputs)
+    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch or "", survival=survival or ())
+    return {"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}
 
 
 @options.verb(options.run, click.argument("names", type=options.PATH, metavar="NAMES"))
@@ -54,7 +80,7 @@ def rename(run: Path, names: Path) -> options.Facts:
         write_summary(run, {**read_run(run).summary, "names": shown})
         if (why := why_not_drawn(_draw, read_run(run))) is not None:
             tell(f"map.png has the former names: {plain(why)}")
-        write_report([run], run / "report.html", spell=kinds.spelling(fit))
+        write_report([run], run / "report.html", spell=options.spelling(fit))
     return {"names": shown, "written to": str(run)}
 
 
@@ -145,7 +171,7 @@ _VALIDATION = "validation"
 
 @options.verb(
     options.run,
-    click.option("--refits", type=kinds.WholeRange(2), default=5, help="Whole fits on 80 % of the samples."),
+    option("--refits", "Whole fits on 80 % of the samples.", type=options.WholeRange(2), default=5),
     options.device,
 )
 def validate(run: Path, refits: int, device: str) -> Any:

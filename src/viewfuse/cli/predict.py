@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewfuse import metrics
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.categories import category_of
 from viewfuse.data.filling import Filled
@@ -31,15 +31,10 @@ _MERGES = 3
 
 
 @options.verb(
-    options.model,
-    options.inputs,
+    options.model, options.inputs,
     options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'."),
-    options.alpha,
-    kinds.engine,
-    options.device,
-    options.force,
-    options.trust_unchanged,
-)
+    options.alpha, options.engine, options.device, options.force, options.trust_unchanged,
+)  # fmt: skip
 def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
             n_jobs: int | None, trust_unchanged: bool, device: str, alpha: float) -> Any:  # fmt: skip
     """Filled in by the group."""
@@ -53,7 +48,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine:
         options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
         ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs, "trust_unchanged": trust_unchanged}
         ways |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
-        with kinds.on_engine(engine, address, device):
+        with options.on_engine(engine, address, device):
             return {**predict_shards(model, inputs.files, out, again=force, verbose=True, **ways), **written}
     if engine != "local" or n_jobs is not None:
         what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
@@ -99,12 +94,10 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
 
 
 @options.verb(
-    options.model,
-    options.inputs,
+    options.model, options.inputs,
     options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids)."),
-    options.device,
-    options.force,
-)
+    options.device, options.force,
+)  # fmt: skip
 def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
@@ -118,12 +111,9 @@ def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bo
 
 
 @options.verb(
-    options.model,
-    options.inputs,
-    options.out("Folder for the filled views: one CSV file each."),
-    options.device,
+    options.model, options.inputs, options.out("Folder for the filled views: one CSV file each."), options.device,
     options.force,
-)
+)  # fmt: skip
 def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
@@ -169,14 +159,10 @@ def score(labels: Path, truth: Path) -> options.Facts:
 
 
 @options.verb(
-    options.model,
-    options.inputs,
-    options.out("Folder for the tables."),
-    click.option("--top", type=kinds.WholeRange(1), metavar="N",
-                 help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 "
-                 "and 5. effects.csv has all of them."),
-    options.device,
-    options.force,
+    options.model, options.inputs, options.out("Folder for the tables."),
+    options.option("--top N", "Show N features per cluster, and write N per cluster and view to features.csv; by "
+                   "default 1 and 5. effects.csv has all of them.", type=options.WholeRange(1)),
+    options.device, options.force,
 )  # fmt: skip
 def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
     """Filled in by the group."""

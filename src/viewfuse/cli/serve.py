@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import NumberRange, WholeRange, option
 from viewfuse.errors import MissingPackage, SettingError
 from viewfuse.serve.limits import Limits
 from viewfuse.utils.console import how_to_install
@@ -19,14 +20,14 @@ _TOKEN = "VIEWFUSE_TOKEN"
 
 @click.command()
 @click.argument("model", type=options.PATH, metavar="MODEL|RUN")
-@click.option("--host", default="127.0.0.1", help="Where to listen; by default this machine alone.")
-@click.option("--port", type=kinds.WholeRange(0, 65535), default=8000, help="0 takes a free one.")
-@click.option("--max-rows", type=kinds.WholeRange(1), default=Limits.rows, help="Per request.")
-@click.option("--max-bytes", type=kinds.WholeRange(1), default=Limits.bytes, help="Per request.")
-@click.option("--queue", type=kinds.WholeRange(1), default=Limits.places,
-              help="Requests that may wait; others are answered with 503.")  # fmt: skip
-@click.option("--max-seconds", type=kinds.NumberRange(0, 86_400, min_open=True), default=Limits.seconds,
-              help="Of computing, per request.")  # fmt: skip
+@option("--host", "Where to listen; by default this machine alone.", default="127.0.0.1")
+@option("--port", "0 takes a free one.", type=WholeRange(0, 65535), default=8000)
+@option("--max-rows", "Per request.", type=WholeRange(1), default=Limits.rows)
+@option("--max-bytes", "Per request.", type=WholeRange(1), default=Limits.bytes)
+@option("--queue", "Requests that may wait; others are answered with 503.", type=WholeRange(1), default=Limits.places)
+@option(
+    "--max-seconds", "Of computing, per request.", type=NumberRange(0, 86_400, min_open=True), default=Limits.seconds
+)
 @options.device
 def command(
     model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float, device: str
@@ -44,7 +45,7 @@ def command(
     from viewfuse.serve.opened import open_folder
     from viewfuse.serve.server import listen, run
 
-    reopen = partial(open_folder, model, device, spell=kinds.spelling(fit))
+    reopen = partial(open_folder, model, device, spell=options.spelling(fit))
     opened, token = reopen(), os.environ.get(_TOKEN) or None
     sock = listen(host, port)
     address = str(sock.getsockname()[0])
