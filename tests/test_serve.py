@@ -19,8 +19,7 @@ from viewfuse.errors import BadModelFile
 from viewfuse.serve.app import create_app
 from viewfuse.serve.gate import Metrics
 from viewfuse.serve.limits import Limits
-from viewfuse.serve.opened import _page, open_folder
-from viewfuse.serve.replies import reply
+from viewfuse.serve.replies import _page, open_folder, reply
 from viewfuse.serve.worker import joined, parted
 
 

@@ -42,7 +42,7 @@ def command(
     from viewfuse.cli.fit import command as fit
     from viewfuse.serve.app import create_app
     from viewfuse.serve.gate import is_local
-    from viewfuse.serve.opened import open_folder
+    from viewfuse.serve.replies import open_folder
     from viewfuse.serve.server import listen, run
 
     reopen = partial(open_folder, model, device, spell=options.spelling(fit))

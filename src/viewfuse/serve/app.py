@@ -19,8 +19,7 @@ from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import JSON, PARQUET, Signs
 from viewfuse.serve.gate import OPEN, Gate, Metrics
 from viewfuse.serve.limits import Busy, Limits
-from viewfuse.serve.opened import Opened
-from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, reply, status_and_detail
+from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Facts, Worker
 from viewfuse.utils.settings import named_values
 from viewfuse.utils.version import __version__
@@ -91,14 +90,7 @@ def create_app(
     opened: Opened, limits: Limits | None = None, *, token: str | None = None, host: str = "127.0.0.1",
     reopen: Callable[[], Opened] | None = None,
 ) -> FastAPI:  # fmt: skip
-    """The service of a model.
-
-    Parameters
-    ----------
-    token : what callers must know; None lets all callers pass
-    host : where it will listen; on this machine alone it answers to no other names
-    reopen : opens the model again, when the process gets SIGHUP
-    """
+    """The service of a model that listens at `host`; `reopen` opens the model again when the process gets SIGHUP."""
     limits = limits or Limits()
     serving, metrics = Serving(opened, limits), Metrics(PATHS)
 

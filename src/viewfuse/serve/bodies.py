@@ -33,9 +33,7 @@ _BODY = "body"
 class Signs:
     """Counts the signs of a JSON body as it arrives: what has far more than samples need would fill the memory.
 
-    Parameters
-    ----------
-    n_views, width : views of the model, and columns of all of them
+    The model has `n_views` with `width` columns in all.
     """
 
     def __init__(self, limits: Limits, n_views: int, width: int) -> None:
@@ -87,16 +85,10 @@ def read_parquet(
     body: bytes | bytearray, limits: Limits, names: Sequence[str], view: str | None, blocks: Mapping[str, str] | None,
     id_column: str | None,
 ) -> Views:  # fmt: skip
-    """Samples from a Parquet file: one view, columns of lists, or one wide table in blocks.
+    """Samples from a Parquet file: the one `view`, columns of lists, or one wide table in `blocks`.
 
     A process of its own parses it, whose time and memory are limited; what comes back is measured before it is used.
-
-    Parameters
-    ----------
-    names : of the model's views; a table of its only one needs no name
-    view : the view that the table is
-    blocks : per view a pattern of its columns, for one wide table
-    id_column : name of the column of ids; the first one by default
+    `names` are those of the model's views: a table of its only one needs no name.
     """
     view = view or (names[0] if len(names) == 1 and not blocks else None)
     with TemporaryDirectory(prefix=TEMPORARY) as folder:

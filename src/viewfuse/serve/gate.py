@@ -51,13 +51,10 @@ _METRICS = {
 
 
 class Gate:
-    """Check the token, count requests, and send headers that protect browsers.
+    """Check the token, which None lets all callers pass without, count requests, and send headers for browsers.
 
-    Parameters
-    ----------
-    token : what callers must know; None lets all callers pass
-    host : where the service listens. On this machine alone it allows its own names only: else a page from elsewhere
-        could have its own name lead here, and read the answers.
+    A service that listens on this machine alone allows its own names only: else a page from elsewhere could have its
+    own name lead here, and read the answers.
     """
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, token: str | None, host: str) -> None:

@@ -21,26 +21,16 @@ class Busy(ViewfuseError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the service takes.
+    """What the service takes."""
 
-    Attributes
-    ----------
-    rows : samples of one request
-    bytes : of one body; also of what a compressed body becomes, and of one answer, as far as that is known in advance
-    places : requests that wait or run at the same time; others are sent away
-    seconds : of computing per request; then the process that computes is ended and replaced
-    header_seconds, body_seconds, answer_seconds : time for a header and a body to arrive, and for an answer to be taken
-    connections : callers that the service waits for; if there are more, the one it has waited for longest is let go
-    """
-
-    rows: int = 10_000
-    bytes: int = 32_000_000
-    places: int = 64
-    seconds: float = 30.0
-    header_seconds: float = 10.0
+    rows: int = 10_000  # of one request
+    bytes: int = 32_000_000  # of a body, of what a compressed one becomes, and of an answer, as far as that is known
+    places: int = 64  # requests that wait or run at the same time; others are sent away
+    seconds: float = 30.0  # of computing per request; then the process that computes is ended and replaced
+    header_seconds: float = 10.0  # for a header to arrive
     body_seconds: float = 30.0
-    answer_seconds: float = 60.0
-    connections: int = 1000
+    answer_seconds: float = 60.0  # for an answer to be taken
+    connections: int = 1000  # callers that are waited for; of more, the one that was waited for longest is let go
 
     def check_rows(self, n: int) -> None:
         """Refuse more samples than one request may have."""

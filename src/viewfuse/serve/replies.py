@@ -1,4 +1,4 @@
-"""What a worker process does with one request: read the body, ask the model, write the answer as JSON."""
+"""The model that is served, and what a worker process does with one request: read the body, ask the model, answer."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, compress, pairwise
+from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from viewfuse import errors
 from viewfuse.data.views import Views, stacked
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import Judged, as_json
+from viewfuse.methods import load
+from viewfuse.report.html import filled as filled_in
+from viewfuse.report.html import join, tag
+from viewfuse.report.page import run_page
+from viewfuse.report.run_folder import read_run
+from viewfuse.report.tables import count
 from viewfuse.serve.bodies import JSON, TEMPORARY, read_json, read_parquet
 from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
-from viewfuse.serve.opened import Opened, plain_names
 from viewfuse.serve.worker import Facts, joined, parted
-from viewfuse.utils.settings import Setting, spelled
+from viewfuse.utils.jobs import chosen_device
+from viewfuse.utils.settings import Setting, Spell, spelled
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
@@ -40,6 +50,63 @@ _log = logging.getLogger(__name__)
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
 Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model that is ready."""
+
+    fitted: MultiViewClusterer  # on the CPU; `settle` moves it
+    device: str  # where it is asked
+    facts: dict[str, Any]  # what /model says
+    page: str  # the report of a run; of a model alone, a few words
+
+    def settle(self) -> None:
+        """Bring the model to its device, in the process that asks it."""
+        self.fitted.device = self.device
+        self.fitted._model = self.fitted._placed_model()
+
+
+def open_folder(folder: Path, device: str, spell: Spell = str) -> Opened:
+    """Open a model, or the folder of a run with the model inside."""
+    is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
+    model = folder / "model" if is_run else folder
+    if device == "auto":  # found without using it: a process that has used a GPU cannot fork
+        device = "cuda:0" if torch.cuda.device_count() else "cpu"
+    elif not device.startswith("cuda") or not torch.cuda.device_count():
+        chosen_device(device)  # says what is wrong
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # in processes that are forked later, torch would wait for its threads for ever
+    try:
+        fitted = load(model, device="cpu")
+    finally:
+        torch.set_num_threads(n_threads)
+    manifest = read_manifest(model)
+    facts = {
+        "method": manifest["method"]["name"],
+        "clusters": len(fitted.cluster_centers_),
+        "names": {str(label): name for label, name in fitted.cluster_names_.items()},
+        "samples": len(fitted.ids_),
+        "views": {
+            str(view["name"]): plain_names(view.get("columns") or range(view["width"])) for view in manifest["views"]
+        },
+        "scaling": manifest.get("scaling"),
+        "versions": manifest["versions"],
+        "version": checksum(manifest)[:16],  # which tells one model from another
+    }
+    return Opened(fitted, device, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
+
+
+def plain_names(columns: Sequence[Any]) -> list[str | int]:
+    """Names of columns as bodies give them."""
+    return [column if isinstance(column, (str, int)) else str(column) for column in columns]
+
+
+def _page(facts: dict[str, Any]) -> str:
+    """A few words about a model; the report of a run says more."""
+    views = [tag("li", f"{name}: {count(len(columns), 'column')}") for name, columns in facts["views"].items()]
+    title, samples = f"A model of {count(facts['clusters'], 'cluster')}", count(facts["samples"], "sample")
+    return filled_in("model.html", title=title, samples=samples, views=join(views))
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:

@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -102,30 +101,19 @@ class Counted(logging.Filter):
 
 
 class Waiting:
-    """Connections that the service waits for, those that have waited longest first; too many, or too much, let it go.
-
-    Attributes
-    ----------
-    received : by connections that have not sent all of their requests the bytes that have come
-    unread : connections that do not take their answers
-    """
+    """Connections that have not sent their requests, with the bytes that came, and those that do not take answers."""
 
     def __init__(self, limits: Limits, connections: int) -> None:
-        self.limits, self._most, self._most_bytes = limits, connections, _BODIES * limits.bytes
+        self.limits, self._most, self.most_bytes = limits, connections, _BODIES * limits.bytes
         self.received: dict[Connection, int] = {}
         self.unread: dict[Connection, None] = {}
 
     def check(self) -> None:
-        """Let connections go that are too many, or hold too much."""
-        while len(self.received) > self._most or sum(self.received.values()) > self._most_bytes:
+        """Let the connections go that have been waited for longest, where they are too many or hold too much."""
+        while len(self.received) > self._most or sum(self.received.values()) > self.most_bytes:
             first = next(iter(self.received))
             del self.received[first]
             first.transport.abort()
-
-    def check_unread(self) -> None:
-        """Let the first answer go that is not taken, where too much waits to be taken."""
-        if sum(one.transport.get_write_buffer_size() for one in self.unread) > self._most_bytes:
-            next(iter(self.unread)).transport.abort()
 
 
 class Connection(H11Protocol):
@@ -135,8 +123,7 @@ class Connection(H11Protocol):
     """
 
     waiting: Waiting
-    _alarm: asyncio.TimerHandle | None = None
-    _taking: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -159,41 +146,45 @@ class Connection(H11Protocol):
         self._look()
 
     def pause_writing(self) -> None:
-        """The caller takes its answer more slowly than it comes."""
+        """The caller takes its answer more slowly than it comes; if too much is not taken, the first one is let go."""
         super().pause_writing()
-        self._taking = self.loop.call_later(self.waiting.limits.answer_seconds, self.transport.abort)
-        self.waiting.unread[self] = None
-        self.waiting.check_unread()
+        unread = self.waiting.unread
+        unread[self] = None
+        self._limit(self.waiting.limits.answer_seconds)
+        if sum(one.transport.get_write_buffer_size() for one in unread) > self.waiting.most_bytes:
+            next(iter(unread)).transport.abort()
 
     def resume_writing(self) -> None:
         """The answer was taken, nearly."""
         super().resume_writing()
-        self._taking = _stopped(self._taking)
         self.waiting.unread.pop(self, None)
+        self._limit(self.waiting.limits.header_seconds if self in self.waiting.received else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the caller."""
-        self._alarm, self._taking = _stopped(self._alarm), _stopped(self._taking)
+        self._limit(None)
         self.waiting.received.pop(self, None)
         self.waiting.unread.pop(self, None)
         super().connection_lost(exc)
 
+    def _limit(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
     def _wait(self) -> None:
-        """Wait for a header."""
-        _stopped(self._alarm)
-        self._alarm = self.loop.call_later(self.waiting.limits.header_seconds, self._give_up)
-        self.waiting.received.pop(self, None)  # to be the last one
+        """Wait for a header, as the last of those that are waited for."""
+        if self not in self.waiting.unread:  # else the answer before has a time of its own
+            self._limit(self.waiting.limits.header_seconds)
+        self.waiting.received.pop(self, None)
         self.waiting.received[self] = 0
         self.waiting.check()
-
-    def _give_up(self) -> None:
-        if self._taking is None:  # else that has a time of its own
-            self.transport.abort()
 
     def _look(self) -> None:
         """See whether a header, or even a whole request, has come."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self._alarm = _stopped(self._alarm)
+            if self not in self.waiting.unread:
+                self._limit(None)
             if not self.cycle.more_body:
                 self.waiting.received.pop(self, None)
 
@@ -201,8 +192,3 @@ class Connection(H11Protocol):
 def connections(limits: Limits, most: int) -> type[Connection]:
     """The connections of one service; they know of each other."""
     return type("Connection", (Connection,), {"waiting": Waiting(limits, most)})
-
-
-def _stopped(timer: asyncio.TimerHandle | None) -> Any:
-    if timer is not None:
-        timer.cancel()

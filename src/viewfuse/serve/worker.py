@@ -1,11 +1,8 @@
 """Two queues of requests, each with a forked process that asks the model; a request that finds no place is refused.
 
-Small requests that wait are asked together, as the model needs little more time for many samples than for one: after
-a moment in which others had the processor, all who waited are answered at once.
-
-A process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
-second copy of the model, and it can be ended at any moment. What is asked and answered travels through a pair of
-sockets: JSON and bytes, nothing pickled.
+Small requests that wait are asked together, as the model needs little more time for many samples than for one. A
+process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
+second copy of the model. What is asked and answered travels through a pair of sockets: JSON and bytes, not pickled.
 """
 
 from __future__ import annotations
@@ -56,15 +53,10 @@ class _Pending:
 
 
 class Queue:
-    """A process that answers one request at a time, and the places of requests that wait for it.
+    """A process that answers one request at a time, and the places of requests that wait for it or run.
 
-    All happens in the thread of the event loop, so nothing here needs a lock of threads.
-
-    Parameters
-    ----------
-    start : starts the process; called again whenever it has ended
-    places : requests that may wait or run
-    at_once : how many of these may have their bodies read; the others wait for that
+    `start` starts the process, again whenever it has ended; `at_once` requests may have their bodies read. All happens
+    in the thread of the event loop, so nothing here needs a lock of threads.
     """
 
     def __init__(self, start: Callable[[], Process], places: int, at_once: int) -> None:
@@ -194,14 +186,7 @@ class Worker:
 
 
 class Process:
-    """A forked process, which ends when this object does.
-
-    Parameters
-    ----------
-    prepare : what the process does first
-    work : what it does with facts and bytes
-    seconds : time for each piece of work; the kernel ends the process when it is over
-    """
+    """A forked process, which ends when this object does, and by the kernel where a piece of work takes too long."""
 
     def __init__(self, prepare: Callable[[], None], work: Work, seconds: float) -> None:
         self._channel, theirs = socket.socketpair()
