@@ -17,8 +17,8 @@ from run_folders import write_run
 from served_models import body, frames, save_model
 from viewfuse.errors import BadModelFile
 from viewfuse.serve.app import create_app
+from viewfuse.serve.bodies import Limits
 from viewfuse.serve.gate import Metrics
-from viewfuse.serve.limits import Limits
 from viewfuse.serve.replies import _page, open_folder, reply
 from viewfuse.serve.worker import joined, parted
 

@@ -49,7 +49,7 @@ _TOGETHER = {
     "choose": "inspect",
     "fit-large": "fit",
     **dict.fromkeys(("drift", "rename", "report", "update", "validate"), "later"),
-    **dict.fromkeys(("embed", "explain", "impute", "info", "score"), "predict"),
+    **dict.fromkeys(("embed", "explain", "impute", "info", "score", "serve"), "predict"),
 }
 """Verbs that share a module, in which their functions are called like them."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"

@@ -114,7 +114,7 @@ def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         why = f"interrupted; runs that were done are kept in {out}, and the same command resumes"
         raise KeyboardInterrupt(why) from None
     if are_sets:
-        facts = {"sets": {name: one.rows() for name, one in found.sets.items()}}
+        facts: options.Facts = {"sets": {name: one.rows() for name, one in found.sets.items()}}
         facts |= {"tests": [asdict(one) for one in found.tests]}
         tables, note = [found.cells(), found.test_cells()], found.note()
     else:

@@ -1,10 +1,13 @@
-"""viewfuse predict, embed, explain, impute, info and score: a saved model, and what it says of samples of files."""
+"""viewfuse predict, embed, explain, impute, info, score and serve: a saved model, and what it says of samples."""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +16,23 @@ import click
 
 from viewfuse import metrics
 from viewfuse.cli import options
+from viewfuse.cli.options import WholeRange, option
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.categories import category_of
 from viewfuse.data.filling import Filled
-from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.errors import CannotWrite, DataError, MissingPackage, SettingError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import write_embedding, write_sheets, write_views
 from viewfuse.report.tables import percent
+from viewfuse.serve.bodies import Limits
+from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from viewfuse.fitted.clusters import Merge
     from viewfuse.fitted.explanation import Explanation
 
+_TOKEN = "VIEWFUSE_TOKEN"
 _MERGES = 3
 """Merges that are shown; the file has all."""
 
@@ -46,7 +53,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine:
 
         inputs = _matched(inputs)
         options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
-        ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs, "trust_unchanged": trust_unchanged}
+        ways: dict[str, Any] = {"alpha": alpha, "device": device, "n_jobs": n_jobs, "trust_unchanged": trust_unchanged}
         ways |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
         with options.on_engine(engine, address, device):
             return {**predict_shards(model, inputs.files, out, again=force, verbose=True, **ways), **written}
@@ -160,8 +167,8 @@ def score(labels: Path, truth: Path) -> options.Facts:
 
 @options.verb(
     options.model, options.inputs, options.out("Folder for the tables."),
-    options.option("--top N", "Show N features per cluster, and write N per cluster and view to features.csv; by "
-                   "default 1 and 5. effects.csv has all of them.", type=options.WholeRange(1)),
+    option("--top N", "Show N features per cluster, and write N per cluster and view to features.csv; by "
+                   "default 1 and 5. effects.csv has all of them.", type=WholeRange(1)),
     options.device, options.force,
 )  # fmt: skip
 def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
@@ -214,3 +221,42 @@ def _in_words(feature: dict[str, Any]) -> str:
     means = feature["mean"], feature["mean_of_others"]
     here, others = (f"{one:.4g}" if category_of(feature["feature"]) is None else percent(one) for one in means)
     return f"{feature['view']} {feature['feature']}: {here}, others {others} ({feature['difference']:+.1f} deviations)"
+
+
+@click.command()
+@options.together(
+    click.argument("model", type=options.PATH, metavar="MODEL|RUN"),
+    option("--host", "Where to listen; by default this machine alone.", default="127.0.0.1"),
+    option("--port", "0 takes a free one.", type=WholeRange(0, 65535), default=8000),
+    option("--max-rows", "Per request.", type=WholeRange(1), default=Limits.rows),
+    option("--max-bytes", "Per request.", type=WholeRange(1), default=Limits.bytes),
+    option("--queue", "Requests that may wait; others are answered with 503.", type=WholeRange(1),
+           default=Limits.places),
+    option("--max-seconds", "Of computing, per request.", type=options.NumberRange(0, 86_400, min_open=True),
+           default=Limits.seconds),
+    options.device,
+)  # fmt: skip
+def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float,
+          device: str) -> None:  # fmt: skip
+    """Filled in by the group."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        cure = how_to_install(" ".join(missing), "serve")
+        raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
+    if not hasattr(os, "fork"):
+        raise SettingError("viewfuse serve needs a system whose processes can fork; use Linux or macOS, or a container")
+    from viewfuse.cli.fit import command as fit
+    from viewfuse.serve.app import create_app
+    from viewfuse.serve.gate import is_local
+    from viewfuse.serve.replies import open_folder
+    from viewfuse.serve.server import listen, run
+
+    reopen = partial(open_folder, model, device, spell=options.spelling(fit))
+    opened, token = reopen(), os.environ.get(_TOKEN) or None
+    sock = listen(host, port)
+    address = str(sock.getsockname()[0])
+    if token is None and not is_local(address):
+        click.echo(f"viewfuse: warning: any program can use the model at {host}; set {_TOKEN} to a secret", err=True)
+    limits = Limits(max_rows, max_bytes, queue, max_seconds)
+    app = create_app(opened, limits, token=token, host=address, reopen=reopen)
+    run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

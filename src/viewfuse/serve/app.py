@@ -16,9 +16,8 @@ from starlette.requests import ClientDisconnect
 
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.serve.bodies import JSON, PARQUET, Signs
+from viewfuse.serve.bodies import JSON, PARQUET, Busy, Limits, Signs
 from viewfuse.serve.gate import OPEN, Gate, Metrics
-from viewfuse.serve.limits import Busy, Limits
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Facts, Worker
 from viewfuse.utils.settings import named_values

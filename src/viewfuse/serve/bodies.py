@@ -1,4 +1,4 @@
-"""Read the body of a request as Views. Its author is unknown, so everything in it is checked."""
+"""Limits of what is taken, and the body of a request as Views. Its author is unknown, so everything is checked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from viewfuse.data.categories import encoded_rows
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.readers import Reading, open_source
-from viewfuse.serve.limits import Limits, TooLarge
 
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
@@ -28,6 +28,47 @@ TEMPORARY = "viewfuse-"
 """How the names of folders begin in which bodies lie."""
 _BODY = "body"
 """What a table without a name would be called."""
+
+
+class TooLarge(ViewfuseError):
+    """A request that the service could answer, but does not: it, or its answer, is larger than allowed."""
+
+
+class TooLong(ViewfuseError):
+    """A request that was ended, since it took more time than allowed."""
+
+
+class Busy(ViewfuseError):
+    """All places are taken; the same request may succeed a moment later."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service takes."""
+
+    rows: int = 10_000  # of one request
+    bytes: int = 32_000_000  # of a body, of what a compressed one becomes, and of an answer, as far as that is known
+    places: int = 64  # requests that wait or run at the same time; others are sent away
+    seconds: float = 30.0  # of computing per request; then the process that computes is ended and replaced
+    header_seconds: float = 10.0  # for a header to arrive
+    body_seconds: float = 30.0
+    answer_seconds: float = 60.0  # for an answer to be taken
+    connections: int = 1000  # callers that are waited for; of more, the one that was waited for longest is let go
+
+    def check_rows(self, n: int) -> None:
+        """Refuse more samples than one request may have."""
+        if n > self.rows:
+            raise TooLarge(f"{n:,} samples are more than the {self.rows:,} of one request; send them in parts")
+
+    def check_body(self, n: int) -> None:
+        """Refuse a body that is too long, as it is or as it says that it will become."""
+        if n > self.bytes:
+            raise TooLarge(f"the body has more than {self.bytes:,} bytes; send the samples in parts")
+
+    def check_answer(self, n: int) -> None:
+        """Refuse a request whose answer would be too long."""
+        if n > self.bytes:
+            raise TooLarge(f"the answer would have about {n:,} bytes, more than {self.bytes:,}; send fewer samples")
 
 
 class Signs:

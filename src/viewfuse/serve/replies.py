@@ -31,8 +31,7 @@ from viewfuse.report.html import join, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
 from viewfuse.report.tables import count
-from viewfuse.serve.bodies import JSON, TEMPORARY, read_json, read_parquet
-from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
+from viewfuse.serve.bodies import JSON, TEMPORARY, Busy, Limits, TooLarge, TooLong, read_json, read_parquet
 from viewfuse.serve.worker import Facts, joined, parted
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Setting, Spell, spelled
@@ -49,7 +48,6 @@ _MOST_LETTERS = 2000
 _log = logging.getLogger(__name__)
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
-Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +149,7 @@ def _reply(
 ) -> tuple[Facts, bytes]:
     fitted, question = opened.fitted, QUESTIONS[facts["question"]]
 
-    def answered() -> tuple[Answer, Facts]:
+    def answered() -> tuple[Facts, Facts]:
         if facts["kind"] == JSON:
             views = read_json(body, limits, fitted.view_names_)
         else:
@@ -195,7 +193,7 @@ def _for_callers(message: object) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} ..."
 
 
-def _seen(found: Answer, views: Views, known: Sequence[str]) -> Facts:
+def _seen(found: Facts, views: Views, known: Sequence[str]) -> Facts:
     """What /metrics counts of predictions: sums over samples, by label and by which views of the model are missing."""
     there = dict(zip(views.names, views.mask.T.tolist(), strict=True))
     lacks = [[not own for own in there[name]] if name in there else [True] * len(views) for name in known]
@@ -221,7 +219,7 @@ def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
     return result, list(ours)
 
 
-def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Judged | None = None) -> Answer:
+def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Judged | None = None) -> Facts:
     """The cluster of each sample, and how sure that is; `judged` is what the model says, where that is known."""
     limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
     complete, filled = fitted.complete(views)
@@ -240,7 +238,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Ju
     }
 
 
-def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """All views of each sample, with what the model expects where one is missing."""
     complete, filled = fitted.complete(views)
     limits.check_answer(_BYTES_PER_NUMBER * len(complete) * sum(complete.widths))
@@ -259,7 +257,7 @@ def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     }
 
 
-def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """Why each sample is where it is: the second-best cluster, the weights of its views, who stands in for them."""
     found = fitted.explain(views)
     return {
@@ -274,13 +272,13 @@ def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     }
 
 
-def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Answer:
+def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Facts:
     """Per sample the name of its cluster, None where it has none; nothing where no cluster has a name."""
     known = fitted.cluster_names_
     return {"names": [known.get(label) for label in labels.tolist()]} if known else {}
 
 
-QUESTIONS: Mapping[str, Callable[..., Answer]] = {"predict": predict, "impute": impute, "explain": explain}
+QUESTIONS: Mapping[str, Callable[..., Facts]] = {"predict": predict, "impute": impute, "explain": explain}
 """By the names of their addresses."""
 
 

@@ -24,7 +24,7 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.serve.limits import Busy, Limits, TooLong
+from viewfuse.serve.bodies import Busy, Limits, TooLong
 
 SHORT = 256_000
 """Bytes of a body of requests for the quick queue."""
