@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchmarks.experiments.plans import ALL, METHODS, NAMES, SETTINGS, read_plan
-from viewfuse.cli import Verbs, kinds, options
+from viewfuse.cli import Verbs, options
 from viewfuse.io.writers import as_json as as_json_text
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.utils.atomic import write_file
@@ -65,7 +65,7 @@ _DATA_DIR = click.option(
 @_DATA_DIR
 @options.out("Folder for impute.csv and impute.md.")
 @options.device
-@click.option("--seeds", type=kinds.WholeRange(1), help="Number of masks and trainings; 3 by default.")
+@click.option("--seeds", type=options.WholeRange(1), help="Number of masks and trainings; 3 by default.")
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
 @click.option(
     "--models", type=options.PATH, metavar="DIR", help="Folder for the models; those there are not fitted again."
@@ -85,7 +85,7 @@ def impute(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 @_DATA_DIR
 @options.out("Folder for patterns.csv, patterns.md and patterns.png.")
 @options.device
-@click.option("--seeds", type=kinds.WholeRange(1), help="Number of splits and trainings; 3 by default.")
+@click.option("--seeds", type=options.WholeRange(1), help="Number of splits and trainings; 3 by default.")
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable.")
 @options.force
 def patterns(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
@@ -103,9 +103,9 @@ def patterns(data_dir: Path, out: Path, force: bool, **asked: Any) -> None:
 @_DATA_DIR
 @options.out("Folder for clusters.csv and clusters.md; results that it holds are kept.")
 @options.device
-@click.option("--masks", type=kinds.WholeRange(1), default=5, help="Masks per data set and rate.")
+@click.option("--masks", type=options.WholeRange(1), default=5, help="Masks per data set and rate.")
 @click.option(
-    "--rate", "rates", type=kinds.NumberRange(0, 1), multiple=True, help="Only this missing rate. Repeatable."
+    "--rate", "rates", type=options.NumberRange(0, 1), multiple=True, help="Only this missing rate. Repeatable."
 )
 @click.option("--data", multiple=True, metavar="NAME", help="Only this data set, or synthetic. Repeatable.")
 def clusters(data_dir: Path, out: Path, rates: Sequence[float], **asked: Any) -> None:
@@ -130,15 +130,15 @@ _PLAN_OPTIONS = (
     _DATA_DIR,
     options.out("Folder for the runs; runs that it holds are not repeated."),
     options.device,
-    kinds.engine,
-    click.option("--seeds", type=kinds.WholeRange(1), help="Number of masks and trainings; by default the plan's."),
+    options.engine,
+    click.option("--seeds", type=options.WholeRange(1), help="Number of masks and trainings; by default the plan's."),
     click.option("--setting", type=click.Choice((*SETTINGS, "both")), help="By default the plan's."),
     click.option("--method", "methods", multiple=True, type=click.Choice((*METHODS, ALL)),
                  help="Only this one; all of them. Repeatable."),
     click.option("--condition", "conditions", multiple=True, metavar="NAME", help="Only this condition. Repeatable."),
-    click.option("--rate", "rates", type=kinds.NumberRange(0, 1), multiple=True,
+    click.option("--rate", "rates", type=options.NumberRange(0, 1), multiple=True,
                  help="This missing rate instead of the plan's. Repeatable."),
-    click.option("--mask", "masks", type=kinds.WholeRange(0), multiple=True,
+    click.option("--mask", "masks", type=options.WholeRange(0), multiple=True,
                  help="This seed of masks and trainings instead of the first ones. Repeatable."),
     click.option("--data", multiple=True, metavar="NAME", help="Only this data set. Repeatable."),
 )  # fmt: skip
@@ -169,7 +169,7 @@ def _run(name: str | Path, out: Path, *, engine: str, address: str | None, devic
     from benchmarks.experiments.launch import bench
     from benchmarks.experiments.records import read_records
 
-    with kinds.on_engine(engine, address, device):
+    with options.on_engine(engine, address, device):
         folder = bench(name, out=out, device=device, **asked, log=_tell)
     _report(folder / "tables", read_records(folder), folder)
 

@@ -29,8 +29,7 @@ from viewfuse.data.digits import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, IgnoredColumnsWarning
-from viewfuse.serve.bodies import read_json
-from viewfuse.serve.limits import Limits
+from viewfuse.serve.bodies import Limits, read_json
 
 TOLD = "differ by less than 32-bit floats can tell"
 LONG = [2**60 + i for i in range(20)]

@@ -27,7 +27,7 @@ ROOMS = (
 WITHOUT_TORCH = (
     "utils.atomic", "utils.memory", "data.views", "data.scaling", "data.checks", "io.readers", "io.writers",
     "methods.urrl.config", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
-    "cli.inspect", "cli.fit", "cli.predict", "cli.report",
+    "cli.inspect", "cli.fit", "cli.predict", "cli.later",
 )  # fmt: skip
 """They do without scikit-learn as well: both take longer to import than most commands run."""
 

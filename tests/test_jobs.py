@@ -23,7 +23,7 @@ from benchmarks.command import main as benchmarks
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.cli.kinds import on_engine
+from viewfuse.cli.options import on_engine
 from viewfuse.engine.training import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.utils import jobs as jobs_module

@@ -14,7 +14,7 @@ from benchmarks.experiments import launch
 from benchmarks.experiments.catalogue import CATALOGUE, DataSet
 from benchmarks.experiments.run_folders import done_folders, read_arrays
 from conftest import write_tiny_plan
-from viewfuse.cli.kinds import on_engine
+from viewfuse.cli.options import on_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)

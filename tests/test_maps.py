@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 from viewfuse.cli import fit, main
-from viewfuse.cli.inspect import _write_choice as write_choice
+from viewfuse.cli.inspect import write_choice
 from viewfuse.data.views import Views
 from viewfuse.plots import places
 from viewfuse.plots.pictures import draw_map, why_not_drawn

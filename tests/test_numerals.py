@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 from viewfuse import read_views
-from viewfuse.cli.kinds import NumberRange
+from viewfuse.cli.options import NumberRange
 from viewfuse.data.digits import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.labels import read_table
-from viewfuse.serve.bodies import read_json
-from viewfuse.serve.limits import Limits
+from viewfuse.serve.bodies import Limits, read_json
 
 NO_NUMBERS = ["1_2", "1_000.5", "1e1_0", "١٢", "１２", "१२", "1.５", "−5", "0x10", "1d5", "1,5", "1 2", "½"]  # noqa: RUF001
 NUMBERS = {"1e5": 1e5, " 5 ": 5, "5\u00a0": 5, "\u20035": 5, "+.5": 0.5, "5.": 5, "-1.5E-3": -1.5e-3, "1e-300": 1e-300}
@@ -104,6 +103,6 @@ def test_wells_of_a_plate_are_no_numbers(tmp_path):
 
 
 def test_nan_is_within_no_bounds_of_an_option():
-    with pytest.raises(click.BadParameter, match="nan is no number"):
+    with pytest.raises(click.BadParameter, match="'nan' is no number"):
         NumberRange(0, 1, min_open=True).convert("nan", None, None)
     assert NumberRange(0, 1).convert("1", None, None) == 1

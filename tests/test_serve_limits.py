@@ -25,9 +25,8 @@ from viewfuse.errors import DataError
 from viewfuse.serve import worker
 from viewfuse.serve import worker as process
 from viewfuse.serve.app import _parts, _read, create_app
-from viewfuse.serve.bodies import Signs, read_json
-from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
-from viewfuse.serve.opened import open_folder
+from viewfuse.serve.bodies import Busy, Limits, Signs, TooLarge, TooLong, read_json
+from viewfuse.serve.replies import open_folder
 from viewfuse.serve.server import Counted, connections
 from viewfuse.serve.worker import Process, joined, parted
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from asgi_client import Client
-from viewfuse.cli import main, serve
+from viewfuse.cli import main, predict
 from viewfuse.serve import server
 
 
@@ -85,7 +85,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(folder):
 
 
 def test_what_is_not_installed_is_told_in_one_line(folder, monkeypatch):
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    monkeypatch.setattr(predict, "find_spec", lambda name: None)
     done = run("serve", folder)
     assert done.exit_code == 2
     assert "needs fastapi and uvicorn, which are not installed; pip install fastapi uvicorn" in done.output

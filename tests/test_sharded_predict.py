@@ -19,7 +19,7 @@ from conftest import make_blobs
 from viewfuse import URRL, Config, Views, load
 from viewfuse.cli import main
 from viewfuse.cli import predict as predict_verb
-from viewfuse.cli.kinds import on_engine
+from viewfuse.cli.options import on_engine
 from viewfuse.distributed import sharded_predict
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.errors import CannotWrite, DataError

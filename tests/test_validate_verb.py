@@ -23,10 +23,15 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(one) for one in arguments])
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def fitted():
     views = Views(make_blobs(45, 3, missing=0.3)[0])
-    model = URRL(3, **QUICK).fit(views)
+    return views, URRL(3, **QUICK).fit(views)
+
+
+@pytest.fixture
+def folder(fitted, tmp_path):
+    views, model = fitted
     model.save(tmp_path / "model")
     write_labels(tmp_path / "labels.csv", views, model.judge())
     facts = {"views": list(views.names), "cluster_sizes": np.bincount(model.labels_).tolist(), "params": {}}

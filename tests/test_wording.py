@@ -18,8 +18,7 @@ from benchmarks.command import main as benchmarks
 from test_explanation import run
 from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
-from viewfuse.cli.kinds import spelling
-from viewfuse.cli.options import PerView
+from viewfuse.cli.options import PerView, spelling
 from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
 from viewfuse.plots.pictures import drawing
 from viewfuse.selection.decisions import ScalingChoice

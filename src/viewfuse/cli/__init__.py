@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import functools
 import importlib
 import os
 import signal
@@ -13,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import click
 
@@ -47,9 +46,10 @@ MORE = {
     "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
 }
 _TOGETHER = {
-    "inspect": ("choose",),
-    "later": ("drift", "rename", "update", "validate"),
-    "predict": ("embed", "explain", "impute", "info", "score"),
+    "choose": "inspect",
+    "fit-large": "fit",
+    **dict.fromkeys(("drift", "rename", "report", "update", "validate"), "later"),
+    **dict.fromkeys(("embed", "explain", "impute", "info", "score", "serve"), "predict"),
 }
 """Verbs that share a module, in which their functions are called like them."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
@@ -75,13 +75,10 @@ class Verbs(click.Group):
         known = VERBS | MORE
         if cmd_name not in known:
             return None
-        if ctx.resilient_parsing or "--help" not in sys.argv[1:2]:
-            module = next((one for one, verbs in _TOGETHER.items() if cmd_name in verbs), None)
-            found = importlib.import_module(f"viewfuse.cli.{module or cmd_name.replace('-', '_')}")
-            command: click.Command = getattr(found, cmd_name if module else "command")
-            command.help = known[cmd_name]
-            return command
-        return click.Command(cmd_name, help=known[cmd_name])
+        found = importlib.import_module(f"viewfuse.cli.{_TOGETHER.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(found, cmd_name.replace("-", "_") if cmd_name in _TOGETHER else "command")
+        command.help = known[cmd_name]
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         """The verb that is asked for, which errors and warnings will speak of."""
@@ -100,11 +97,38 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what is wrong with data, settings or files is said in one line, with exit code 2."""
-        _shorten_waits()
+        shown: set[str] = set()
+
+        def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+            line = _in_words(ctx, message)
+            if line not in shown:  # once, however many parts of the samples it is about
+                shown.add(line)
+                tell(f"viewfuse: warning: {line}")
+
+        # Before torch makes threads, let those that wait sleep soon: threads that wait actively for long come to a
+        # standstill where another program wants one of their cores, and training was a hundred times slower.
+        if "OMP_WAIT_POLICY" not in os.environ:
+            os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+        # On ARM torch hands products to oneDNN, whose start takes longer than a small product: a step is an eighth
+        # shorter without. Other processors have no such setting.
+        os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")
         os.environ["MPLBACKEND"] = "Agg"  # matplotlib cannot even be imported under the name of one that is not there
         with _faults_in_one_line(ctx), _ended_tidily(ctx), warnings.catch_warnings():
-            warnings.showwarning = functools.partial(_show_warning, ctx, set())
+            warnings.showwarning = show_warning
             return super().invoke(ctx)
+
+
+@contextmanager
+def _handling(number: int, handler: Any) -> Iterator[None]:
+    """Handle a signal so inside, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @contextmanager
@@ -113,40 +137,22 @@ def _ended_tidily(ctx: click.Context) -> Iterator[None]:
 
     Ctrl-C while Python itself ends, when nothing is left to be done, says nothing more.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    atexit.unregister(_end_at_once)
-    atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
 
     def terminated(*_: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ctx.meta[_TERMINATED] = True
         raise KeyboardInterrupt  # not SystemExit, which a job or a method may raise by itself
 
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
+    if threading.current_thread() is threading.main_thread():
+        atexit.unregister(_end_at_once)
+        atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
+    with _handling(signal.SIGTERM, terminated):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _end_at_once() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # programs in the background do not hear it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C inside."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -160,31 +166,27 @@ def _faults_in_one_line(ctx: click.Context) -> Iterator[None]:
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # newer versions of click show help in this way
             raise
+        said = error.format_message()
+        if isinstance(error, click.NoSuchOption):  # of which versions of click speak in different ways
+            near = f" (possible: {', '.join(sorted(error.possibilities))})" if error.possibilities else ""
+            said = f"No such option '{error.option_name}'{near}"
         asked = f"viewfuse {ctx.invoked_subcommand or ''}".strip()  # click does not say whose option lacks a value
         verb = error.ctx.command_path if error.ctx is not None else asked
-        _stop(f"{plain(_usage(error)).rstrip('.')}; see {verb} --help")
+        _stop(f"{plain(said).rstrip('.')}; see {verb} --help")
     except BrokenPipeError:  # the reader closed the output, as `head` does
-        _discard(sys.stdout)
+        _discard_output()
         sys.exit(1)
     except OSError as error:  # of the system's own, such as a name that is too long
         if error.errno == errno.ENOSPC and error.filename is None:  # of files it is said where they are written
-            _discard(sys.stdout)
+            _discard_output()
             _stop(f"the output cannot be shown ({error.strerror}); files that were to be written are complete")
         _stop(f"{plain(error)}; check the path and its permissions")
     except KeyboardInterrupt as error:
-        with _without_interrupts():  # so that a second Ctrl-C does not cut the message off
+        with _handling(signal.SIGINT, signal.SIG_IGN):  # so that a second Ctrl-C does not cut the message off
             if not ctx.meta.get(_TERMINATED):
                 _stop(str(error) or "interrupted", 130)
             how_to_go_on = str(error).partition("; ")[2] or "what was written before is whole"
             _stop(f"terminated; {how_to_go_on}", 143)
-
-
-def _usage(error: click.UsageError) -> str:
-    """What click says, but for what its versions say in different ways."""
-    if not isinstance(error, click.NoSuchOption):
-        return error.format_message()
-    near = f" (possible: {', '.join(sorted(error.possibilities))})" if error.possibilities else ""
-    return f"No such option '{error.option_name}'{near}"
 
 
 def _in_words(ctx: click.Context, message: object) -> str:
@@ -192,7 +194,7 @@ def _in_words(ctx: click.Context, message: object) -> str:
     command = ctx.meta.get(_VERB)
     if command is None:
         return plain(message)
-    from viewfuse.cli.kinds import spelling
+    from viewfuse.cli.options import spelling
 
     return plain(spelled(message, spelling(command)))
 
@@ -202,31 +204,9 @@ def _stop(line: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-def _discard(stream: TextIO) -> None:
+def _discard_output() -> None:
     """Let what was printed, and what will be, go nowhere; else Python complains when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _shorten_waits() -> None:
-    """Let idle threads sleep soon; it must be said before torch makes them.
-
-    Threads that wait actively for long come to a standstill as soon as another program wants one of their cores:
-    training was a hundred times slower beside a busy process. A short wait costs little where nothing else runs.
-
-    On ARM torch hands products to oneDNN, which takes 0.09 ms to begin one, more with threads on busy cores; a small
-    product takes 0.01 ms. A step of Handwritten is an eighth shorter without. Other processors have no such setting.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")
-
-
-def _show_warning(ctx: click.Context, shown: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
-    """Show a warning once, however many parts of the samples it is about."""
-    line = _in_words(ctx, message)
-    if line not in shown:
-        shown.add(line)
-        tell(f"viewfuse: warning: {line}")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import option
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
@@ -20,8 +20,8 @@ from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
-if TYPE_CHECKING:
-    from viewfuse.comparison.results import Cells
+_WHOLE_SETS = (".npz", ".mat")
+"""Files that hold all views of a data set, and its labels."""
 
 
 class _WithLists(click.Command):
@@ -61,161 +61,92 @@ def _is_method(text: str) -> bool:
     return text in method_names() or not (text.startswith("-") or set(text) & set("./\\=") or Path(text).exists())
 
 
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",") if part]
-    except ValueError:
-        raise wrong("rates", "numbers from 0 to 1", text) from None
-
-
 @click.command(cls=_WithLists)
-@options.inputs
-@click.option(
-    "--clusters",
-    "n_clusters",
-    type=kinds.Whole(),
-    help="Number of clusters; of several data sets by default that of their classes.",
-)
-@options.out("Folder for the results; a stopped comparison resumes there.")
-@click.option("--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(ESTIMATORS)}.")
-@click.option(
-    "--rates",
-    default="0",
-    metavar="SHARE,...",
-    help="Shares of the samples that views are hidden from, besides those that are missing.",
-)
-@click.option(
-    "--missing-number",
-    type=kinds.Whole(),
-    help="Views that each of these loses; by default two thirds of all, rounded.",
-)
-@click.option(
-    "--seeds",
-    "--masks",
-    "seeds",
-    type=kinds.Whole(),
-    default=5,
-    help="Masks and trainings of each method and rate.",
-)
-@click.option(
-    "--labels", type=options.PATH, metavar="FILE", help="Table with the columns id and label; used for scores only."
-)
-@click.option(
-    "--held-out",
-    is_flag=True,
-    help="Also fit without each view in turn, and measure how well the clusters fit that view: says without labels "
-    "which method is better. Needs three views, and takes one more fit per view.",
-)
-@click.option(
-    "--own",
-    metavar="NAME",
-    help="Of several data sets: the method that others are tested against; by default the first.",
-)
-@click.option("--latex", is_flag=True, help="Print the table as LaTeX.")
-@kinds.pictures
-@options.device
-@kinds.engine
-@options.as_json
-def command(
-    inputs: options.Inputs,
-    out: Path,
-    methods: str,
-    rates: str,
-    labels: Path | None,
-    own: str | None,
-    latex: bool,
-    style: PictureStyle,
-    as_json: bool,
-    engine: str,
-    address: str | None,
-    device: str,
-    **asked: Any,
-) -> None:
+@options.together(
+    options.inputs,
+    option("--clusters INTEGER", "Number of clusters; of several data sets by default that of their classes.",
+           names=["n_clusters"]),
+    options.out("Folder for the results; a stopped comparison resumes there."),
+    option("--methods NAME,...", f"all, or some of {', '.join(ESTIMATORS)}.", default="all"),
+    option("--rates SHARE,...", "Shares of the samples that views are hidden from, besides those that are missing.",
+           default="0"),
+    option("--missing-number INTEGER", "Views that each of these loses; by default two thirds of all, rounded."),
+    option("--seeds,--masks INTEGER", "Masks and trainings of each method and rate.", names=["seeds"], default=5),
+    option("--labels FILE", "Table with the columns id and label; used for scores only."),
+    option("--held-out", "Also fit without each view in turn, and measure how well the clusters fit that view: says "
+           "without labels which method is better. Needs three views, and takes one more fit per view."),
+    option("--own NAME", "Of several data sets: the method that others are tested against; by default the first."),
+    option("--latex", "Print the table as LaTeX."),
+    options.pictures, options.device, options.engine, options.as_json,
+)  # fmt: skip
+def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels: Path | None, own: str | None,
+            latex: bool, style: PictureStyle, as_json: bool, engine: str, address: str | None, device: str,
+            **asked: Any) -> None:  # fmt: skip
     """Filled in by the group."""
     _check_folder(out, inputs)
-    shares, names = _numbers(rates), [name for name in methods.split(",") if name]
-    if _are_sets(inputs):
-        if labels is not None:
-            raise SettingError("several data sets have their labels in their files; leave out --labels")
-        if inputs.batch is not None:
-            raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
-        with kinds.on_engine(engine, address, device), _kept(out):
-            _compare_sets(
-                inputs, names, out, latex, as_json, rates=shares, own=own, style=style, device=device, **asked
-            )
-        return
-    if own is not None:
+    if not all(map(_is_number, filter(None, rates.split(",")))):
+        raise wrong("rates", "numbers from 0 to 1", rates)
+    asked |= {"rates": [float(part) for part in rates.split(",") if part], "device": device, "out": out, "log": _tell}
+    names = [name for name in methods.split(",") if name]
+    # Several files that hold all views of a data set are sets of their own, unless their views are named.
+    whole = all(path.suffix.lower() in _WHOLE_SETS for path in inputs.files)
+    are_sets = len(inputs.files) > 1 and whole and not any(inputs.names)
+    if are_sets and labels is not None:
+        raise SettingError("several data sets have their labels in their files; leave out --labels")
+    if are_sets and inputs.batch is not None:
+        raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
+    if not are_sets and own is not None:
         raise SettingError("--own is for several data sets; leave it out")
-    if asked["n_clusters"] is None:
+    if not are_sets and asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")
-    views = inputs.open().read()
+    data: Any = _sets(inputs) if are_sets else inputs.open().read()
     known = None if labels is None else read_labels(labels)
-    from viewfuse.comparison.results import cells, failures, note
-    from viewfuse.comparison.run import compare
+    from viewfuse.comparison import results, run, sets
 
-    with kinds.on_engine(engine, address, device), _kept(out):
-        found = compare(views, names, rates=shares, labels=known, device=device, out=out, log=_tell, **asked)
-    if not as_json:
-        for line in failures(found):
+    try:
+        with options.on_engine(engine, address, device):
+            found: Any = (
+                sets.compare_sets(data, names, own=own, style=style, **asked)
+                if are_sets
+                else run.compare(data, names, labels=known, **asked)
+            )
+    except KeyboardInterrupt:
+        why = f"interrupted; runs that were done are kept in {out}, and the same command resumes"
+        raise KeyboardInterrupt(why) from None
+    if are_sets:
+        facts: options.Facts = {"sets": {name: one.rows() for name, one in found.sets.items()}}
+        facts |= {"tests": [asdict(one) for one in found.tests]}
+        tables, note = [found.cells(), found.test_cells()], found.note()
+    else:
+        facts, tables, note = {"runs": found.rows()}, [results.cells(found)], results.note(found)
+        for line in () if as_json else results.failures(found):
             _tell(line)
-    _show(out, {"runs": found.rows()} if as_json else None, [cells(found)], note(found), latex)
-    if all(run.failed for run in found.runs):
+    if as_json:
+        options.show({**facts, "written to": str(out)}, True)
+    elif latex:  # in which all else is a comment
+        click.echo((out / "table.tex").read_text(encoding="utf-8"), nl=False)
+        _tell(f"written to {out}")
+    else:
+        click.echo("\n\n".join(options.table(header, lines, text=(0, 1)) for header, lines in tables))
+        click.echo(f"\n{note}\n\nwritten to  {out}")
+    if not are_sets and all(one.failed for one in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
 
 
-_WHOLE_SETS = (".npz", ".mat")
-"""Files that hold all views of a data set, and its labels."""
-
-
-def _are_sets(inputs: options.Inputs) -> bool:
-    """Whether every file is a data set of its own: several files that hold all views of one, without names of views."""
-    whole = all(path.suffix.lower() in _WHOLE_SETS for path in inputs.files)
-    return len(inputs.files) > 1 and whole and not any(inputs.names)
-
-
-def _compare_sets(
-    inputs: options.Inputs, methods: Sequence[str], out: Path, latex: bool, as_json: bool, **asked: Any
-) -> None:
-    from viewfuse.comparison.sets import LabelledSet, as_classes, compare_sets
+def _sets(inputs: options.Inputs) -> dict[str, Any]:
+    """Data sets by the names of their files."""
+    from viewfuse.comparison.sets import LabelledSet, as_classes
 
     sets = {}
     for path in inputs.files:
         source = open_source(path, inputs.reading)
         if source.labels is None:
-            raise DataError(
-                f"{path} holds no labels; add them as 'labels', or name its views, VIEW=FILE, to join files"
-            )
+            cure = "add them as 'labels', or name its views, VIEW=FILE, to join files"
+            raise DataError(f"{path} holds no labels; {cure}")
         if path.stem in sets:
             raise DataError(f"two data sets are called {path.stem!r}; give one file another name")
         sets[path.stem] = LabelledSet(source.read(), as_classes(source.labels))
-    found = compare_sets(sets, methods, out=out, log=_tell, **asked)
-    rows, tests = {name: one.rows() for name, one in found.sets.items()}, [asdict(one) for one in found.tests]
-    facts = {"sets": rows, "tests": tests} if as_json else None
-    _show(out, facts, [found.cells(), found.test_cells()], found.note(), latex)
-
-
-def _show(out: Path, facts: dict[str, Any] | None, tables: Sequence[Cells], note: str, latex: bool) -> None:
-    """Print facts as JSON, or tables with a note: as text, or as LaTeX in which all else is a comment."""
-    if facts is not None:
-        options.show({**facts, "written to": str(out)}, True)
-    elif latex:
-        click.echo((out / "table.tex").read_text(encoding="utf-8"), nl=False)
-        _tell(f"written to {out}")
-    else:
-        click.echo("\n\n".join(options.table(header, lines, text=(0, 1)) for header, lines in tables))
-        click.echo(f"\n{note}\n")
-        options.show({"written to": str(out)}, False)
-
-
-@contextmanager
-def _kept(out: Path) -> Iterator[None]:
-    """Say how to resume after Ctrl-C."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"interrupted; runs that were done are kept in {out}, and the same command resumes"
-        ) from None
+    return sets
 
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:

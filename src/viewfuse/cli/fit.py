@@ -1,7 +1,9 @@
-"""viewfuse fit."""
+"""viewfuse fit and fit-large."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,13 +15,14 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import option
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, CheckpointDiffers, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.clusters import representatives
-from viewfuse.io.writers import OUTLIER, Results, write_annotated, write_embedding, write_history, write_labels
-from viewfuse.io.writers import as_json as as_json_text
+from viewfuse.io.labels import read_labels, read_pairs
+from viewfuse.io.writers import OUTLIER, Results, as_json, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.places import Places, place_samples
@@ -30,6 +33,7 @@ from viewfuse.report.tables import count
 from viewfuse.selection.messages import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import plain, tell
+from viewfuse.utils.settings import named_values
 
 if TYPE_CHECKING:
     from viewfuse import URRL
@@ -43,156 +47,116 @@ _RESULTS = (
     "report.html", "report_data", "model", _SUMMARY, _CHECKPOINT,
 )  # fmt: skip
 """What every run writes; `summary.json` lists what else it wrote."""
-_METAVARS = {kinds.int_or_text: "INTEGER|auto", kinds.float_or_text: "FLOAT|auto", str: "default|paper"}
-_SETTINGS: dict[str, tuple[Any, str]] = {
-    "schedule": (str, "What auto means for epochs: default or paper."),
-    "imputed_bias": (kinds.Number(), "Attention bias of views that are filled from donors."),
-    "clustering_weight": (kinds.float_or_text, "Weight of the clustering loss; auto: by the reconstruction loss."),
-    "robustness_weight": (kinds.Number(), "Weight of the loss that keeps a sample in place when views are hidden."),
-    "feature_dropout": (kinds.Number(), "Share of the values set to zero in training."),
-    "noise": (kinds.Number(), "Deviation of the noise added in training."),
-    "view_dropout": (
-        kinds.float_or_text,
-        "Chance that a view is hidden in training; auto: by the share that is missing.",
-    ),
-    "weight_decay": (kinds.Number(), "Weight decay of Adam."),
-    "learning_rate": (kinds.float_or_text, "Learning rate of Adam; auto: by the number of samples."),
-    "batch_size": (kinds.Whole(), "Samples per step."),
-    "hidden_dim": (kinds.int_or_text, "Width of the hidden layers; auto: by the numbers of samples and clusters."),
-    "embedding_dim": (kinds.int_or_text, "Width of the embedding; auto: by the number of samples."),
-    "n_neighbors": (kinds.Whole(), "Length of every neighbour list, the sample itself included."),
-    "joint_epochs": (kinds.int_or_text, "Epochs with the clustering loss; auto: by the number of samples."),
-    "pretrain_epochs": (kinds.int_or_text, "Epochs without the clustering loss; auto: by the number of samples."),
+_LONG = ("decisions", "fit", "offset", "contents")
+"""What `fit-large` does not print of its summary."""
+_SETTINGS = {
+    "--pretrain-epochs INTEGER|auto": "Epochs without the clustering loss; auto: by the number of samples.",
+    "--joint-epochs INTEGER|auto": "Epochs with the clustering loss; auto: by the number of samples.",
+    "--n-neighbors INTEGER": "Length of every neighbour list, the sample itself included.",
+    "--embedding-dim INTEGER|auto": "Width of the embedding; auto: by the number of samples.",
+    "--hidden-dim INTEGER|auto": "Width of the hidden layers; auto: by the numbers of samples and clusters.",
+    "--batch-size INTEGER": "Samples per step.",
+    "--learning-rate FLOAT|auto": "Learning rate of Adam; auto: by the number of samples.",
+    "--weight-decay FLOAT": "Weight decay of Adam.",
+    "--view-dropout FLOAT|auto": "Chance that a view is hidden in training; auto: by the share that is missing.",
+    "--noise FLOAT": "Deviation of the noise added in training.",
+    "--feature-dropout FLOAT": "Share of the values set to zero in training.",
+    "--robustness-weight FLOAT": "Weight of the loss that keeps a sample in place when views are hidden.",
+    "--clustering-weight FLOAT|auto": "Weight of the clustering loss; auto: by the reconstruction loss.",
+    "--imputed-bias FLOAT": "Attention bias of views that are filled from donors.",
+    "--schedule default|paper": "What auto means for epochs: default or paper.",
 }
+"""Options for the fields of `Config` that users may need, under their names and with their defaults."""
+_FIELDS = {spelt: spelt.split()[0][2:].replace("-", "_") for spelt in _SETTINGS}
 
 
-def _settings(function: Callable[..., None]) -> Callable[..., None]:
-    """One option per field of `Config` that users may need, under its name and with its default."""
-    for name, (kind, text) in _SETTINGS.items():
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        shape = {"type": kind, "metavar": _METAVARS.get(kind), "default": default}
-        function = click.option(flag, **shape, help=text)(function)
-    return function
+def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
+           view_weights: Sequence[str]) -> dict[str, Any]:  # fmt: skip
+    """What `fit` is given that is known of samples and views."""
+    return {
+        "y": None if hints is None else read_labels(hints),
+        "must_link": None if must_link is None else read_pairs(must_link),
+        "cannot_link": None if cannot_link is None else read_pairs(cannot_link),
+        "sample_weight": None if sample_weight is None else read_labels(sample_weight, "weight"),
+        "view_weights": named_values("--view-weights", view_weights),
+    }
 
 
-@click.command()
-@options.inputs
-@click.option(
-    "--clusters",
-    "n_clusters",
-    **kinds.AUTO,
-    help="Number of clusters; auto: what is found again, more than in data without structure.",
-)
-@options.cluster_range
-@options.out("Folder for the results.", required=False)
-@click.option(
-    "--resume",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="In place of --out: resume a fit that was interrupted. Give the same files and options.",
-)
-@kinds.known_files
-@options.scaling
-@options.fill
-@options.reduction
-@options.log1p
-@click.option(
-    "--effort",
-    default="auto",
-    help="quick (about half the time), auto (stops where nothing more is gained) or thorough (three trainings, and "
-    "all of it five times again, to validate it).",
-)
-@click.option(
-    "--outliers",
-    default="mark",
-    help="Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
-)
-@options.device
-@options.random_state
-@click.option(
-    "--n-init",
-    **kinds.AUTO,
-    help="Trainings, of which the best is kept; auto: one, three if thorough.",
-)
-@kinds.jobs
-@click.option(
-    "--like",
-    type=options.PATH,
-    metavar="RUN",
-    help="A former run, or a model: clusters that are the same have its numbers, others have new ones.",
-)
-@options.alpha
-@click.option("--keep", type=kinds.Whole(), help="Training samples that the saved model keeps; all by default.")
-@_settings
-@kinds.pictures
-@options.force
-@options.as_json
-def command(
-    inputs: options.Inputs,
-    out: Path | None,
-    resume: Path | None,
-    known: kinds.KnownFiles,
-    like: Path | None,
-    alpha: float,
-    keep: int | None,
-    log1p: Sequence[str],
-    style: PictureStyle,
-    force: bool,
-    as_json: bool,
-    **params: Any,
-) -> None:
+@options.verb(
+    options.inputs,
+    option("--clusters INTEGER|auto", "Number of clusters; auto: what is found again, more than in data without "
+           "structure.", names=["n_clusters"]),
+    options.cluster_range,
+    options.out("Folder for the results.", required=False),
+    option("--resume DIR", "In place of --out: resume a fit that was interrupted. Give the same files and options.",
+           type=click.Path(file_okay=False, path_type=Path)),
+    options.as_one(
+        "known",
+        _known,
+        option("--hints FILE", "CSV with the columns id and label: classes of some samples, which their clusters "
+               "follow. Empty: not known."),
+        option("--must-link FILE", "CSV of two columns: ids that belong together."),
+        option("--cannot-link FILE", "CSV of two columns: ids that do not."),
+        option("--sample-weight FILE",
+               "CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+        option("--view-weights VIEW=NUMBER ...", "How much a view counts; 1 by default. Once per view."),
+    ),
+    options.preparation,
+    options.log1p,
+    option("--effort", "quick (about half the time), auto (stops where nothing more is gained) or thorough (three "
+           "trainings, and all of it five times again, to validate it).", default="auto"),
+    option("--outliers", "Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
+           default="mark"),
+    options.device,
+    options.random_state,
+    option("--n-init INTEGER|auto", "Trainings, of which the best is kept; auto: one, three if thorough."),
+    options.jobs,
+    option("--like RUN",
+           "A former run, or a model: clusters that are the same have its numbers, others have new ones."),
+    options.alpha,
+    option("--keep INTEGER", "Training samples that the saved model keeps; all by default."),
+    *(option(spelt, text, default=getattr(Config, _FIELDS[spelt])) for spelt, text in _SETTINGS.items()),
+    options.pictures,
+    options.force,
+)  # fmt: skip
+def command(inputs: options.Inputs, out: Path | None, resume: Path | None, log1p: Sequence[str], force: bool,
+            style: PictureStyle, **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
     """Filled in by the group."""
+    from viewfuse.engine.checkpoint import is_ours
     from viewfuse.fitted.persistence import check_model_folder
 
-    params["reduction"] = options.with_log1p(params["reduction"], log1p)
-    out = _place(out, resume)
-    may_exist = force or resume is not None or _is_unfinished(out)
-    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
-        check_model_folder(out / "model")  # which may be something else: before hours of training
-        with _kept(out / _CHECKPOINT, force):
-            summary = _fit(folder, out, inputs, known.read(), like, alpha, keep, style, params)
-    page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
-    options.show({**page, **(summary if as_json else _in_short(summary)), "written to": str(out)}, as_json)
-
-
-def _place(out: Path | None, resume: Path | None) -> Path:
-    """The folder of the run: a new one, or that of a run to resume."""
-    if resume is not None:
-        if not (resume / _CHECKPOINT).is_dir() or out not in (None, resume):
-            raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
-        return resume
+    asked["reduction"] = options.with_log1p(asked["reduction"], log1p)
+    if resume is not None and (not (resume / _CHECKPOINT).is_dir() or out not in (None, resume)):
+        raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
+    out = resume or out
     if out is None:
         raise click.UsageError("Missing option '--out'")
-    return out
-
-
-def _is_unfinished(out: Path) -> bool:
-    """Whether there is nothing but a checkpoint."""
-    return out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT} and _is_ours(out / _CHECKPOINT)
-
-
-def _is_ours(checkpoint: Path) -> bool:
-    """Whether this folder is the checkpoint of a fit, and not a folder of the user with the same name."""
-    from viewfuse.engine.checkpoint import is_ours
-
-    return is_ours(checkpoint)
+    checkpoint = out / _CHECKPOINT
+    unfinished = out.is_dir() and {path.name for path in out.iterdir()} == {_CHECKPOINT} and is_ours(checkpoint)
+    may_exist = force or resume is not None or unfinished
+    with options.new_folder(out, may_exist, inputs, is_stale=results_in(out)) as folder:
+        check_model_folder(out / "model")  # which may be something else: before hours of training
+        with _kept(checkpoint, force, is_ours):
+            summary = _fit(folder, out, inputs, style, **asked)
+    page = {"report": str(out / "report.html")} if "report.html" in summary["files"] else {}
+    written = {"written to": str(out)}
+    return {**page, **summary, **written}, {**page, **_in_short(summary), **written}
 
 
 @contextmanager
-def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
+def _kept(checkpoint: Path, force: bool, is_ours: Callable[[Path], bool]) -> Iterator[None]:
     """Keep a fit in a checkpoint until it ends, or fails with an error that would come again."""
-    if checkpoint.is_dir() and not _is_ours(checkpoint):
+    if checkpoint.is_dir() and not is_ours(checkpoint):
         raise CannotWrite(f"{checkpoint} is no checkpoint of a fit; move it, or give another --out")
     if force and checkpoint.is_dir():
         rmtree(checkpoint)
     try:
         yield
     except KeyboardInterrupt:
-        if checkpoint.is_dir():
-            raise KeyboardInterrupt(
-                f"interrupted; to resume, give the same files and options and --resume {checkpoint.parent}"
-            ) from None
-        raise
+        if not checkpoint.is_dir():
+            raise
+        how = f"to resume, give the same files and options and --resume {checkpoint.parent}"
+        raise KeyboardInterrupt(f"interrupted; {how}") from None
     except CheckpointDiffers:
         raise
     except ViewfuseError:
@@ -205,26 +169,23 @@ def _kept(checkpoint: Path, force: bool) -> Iterator[None]:
 def results_in(out: Path) -> Callable[[str], bool]:
     """Which names an earlier run gave, so that nothing of it is left beside the new results."""
     try:
-        listed = parsed((out / _SUMMARY).read_bytes())["files"]
-        own = {str(name) for name in listed}
+        own = {str(name) for name in parsed((out / _SUMMARY).read_bytes())["files"]}
     except (OSError, ValueError, KeyError, TypeError):
         own = set()
     return {*_RESULTS, *own}.__contains__
 
 
-def _fit(
-    out: Path, place: Path, inputs: options.Inputs, known: dict[str, Any], like: Path | None, alpha: float,
-    keep: int | None, style: PictureStyle, params: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+def _fit(out: Path, place: Path, inputs: options.Inputs, style: PictureStyle, *, known: dict[str, Any],
+         like: Path | None, alpha: float, keep: int | None, **params: Any) -> dict[str, Any]:  # fmt: skip
     """Read, train, and write all results into a new folder, which will be at `place`."""
     from viewfuse import URRL, load
 
-    config = Config(**{name: params[name] for name in _SETTINGS})
+    config = Config(**{name: params[name] for name in _FIELDS.values()})
     former = None if like is None else load(options.model_in(like), device=params["device"])
     views = inputs.open().read()
     representatives(np.zeros(len(views), dtype=np.int64), views.mask, keep)  # a bad --keep must not cost a training
     began = time.perf_counter()
-    own = {name: value for name, value in params.items() if name not in _SETTINGS}
+    own = {name: value for name, value in params.items() if name not in _FIELDS.values()}
     model = URRL(**own, config=config, verbose=True, checkpoint=place / _CHECKPOINT).fit(views, like=former, **known)
     facts = {
         "epochs": len(model.history_["epoch"]),
@@ -234,7 +195,15 @@ def _fit(
         "alpha": alpha,
         "command": options.typed(),
     }
-    _write_results(out, model, views, inputs, style)
+    places = place_samples(model.embedding_)
+    write_evidence(out, model, views, places)
+    write_embedding(out / "embedding.npy", len(views), model.embedding_.shape[1], [(views, model.embedding_)])
+    write_history(out / "history.csv", model.history_)
+    for file in inputs.files:
+        if file.suffix.lower() in (".h5mu", ".h5ad"):
+            results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
+            write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
+    _draw(out, places, model, views, style)
     return listed(out, write_run(out, model, views, facts, title=place.resolve().name, keep=keep))
 
 
@@ -264,7 +233,7 @@ def write_run(
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write what a run says of itself."""
-    write_file(folder / _SUMMARY, as_json_text(summary, indent=1).encode())
+    write_file(folder / _SUMMARY, as_json(summary, indent=1).encode())
 
 
 def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +246,7 @@ def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", spell=kinds.spelling(command), title=name)
+        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
@@ -286,20 +255,8 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    spell = kinds.spelling(command)
-    decided = {label(one): words(one, spell) for one in restored(summary["decisions"]).values()}
-    return facts | decided | remarked
-
-
-def _write_results(out: Path, model: URRL, views: Views, inputs: options.Inputs, style: PictureStyle) -> None:
-    places, width = place_samples(model.embedding_), model.embedding_.shape[1]
-    write_evidence(out, model, views, places)
-    write_embedding(out / "embedding.npy", len(views), width, [(views, model.embedding_)])
-    write_history(out / "history.csv", model.history_)
-    for file in inputs.annotated():
-        results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
-        write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
-    _draw(out, places, model, views, style)
+    spell = options.spelling(command)
+    return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked
 
 
 def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureStyle) -> None:
@@ -321,3 +278,41 @@ def draw_run(
     title = ", ".join(count(*one) for one in counts)
     tags = {label: names.get(label, str(label)) for label in range(n_clusters)}
     draw_map(out / "map.png", places, labels, mask, views, title=title, tags=tags, style=style)
+
+
+@options.verb(
+    click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="FOLDER|FILE..."),
+    option("--clusters INTEGER|auto", "Number of clusters; auto: chosen on the bank.", names=["n_clusters"]),
+    options.cluster_range,
+    options.out("Folder for the results, on a file system that all processes see; a run that was begun there resumes."),
+    option("--id-column NAME", "Column of ids; the first one by default."),
+    option("--block VIEW=PATTERN ...",
+           "The columns of a view, where they are neither lists nor called VIEW.COLUMN. Once per view."),
+    option("--bank INTEGER|auto", "Rows that every process holds; auto: 100,000 on a GPU, 20,000 on a CPU."),
+    option("--steps INTEGER|auto", "Batches of the joint stage on all rows; auto: 2,500 on a GPU, 250 on a CPU."),
+    option("--batch-size INTEGER|auto",
+           "Rows per batch, over all processes; auto: 4,096 on a GPU, 1,024 on a CPU."),
+    option("--embedding/--no-embedding", "Whether the label files hold the embedding as well.", default=True),
+    options.preparation,
+    option("--effort", "Of the fit on the bank: quick, auto or thorough.", default="auto"),
+    options.device, options.random_state, options.force, options.trust_unchanged,
+)  # fmt: skip
+def fit_large(block: tuple[str, ...], **given: Any) -> Any:
+    """Filled in by the group."""
+    from viewfuse.distributed import fit_large as distributed
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        options.check_not_read(given["out"], options.Inputs(()))
+        summary = distributed.fit_large(**given, blocks=named_values("--block", block), verbose=True)
+    except ViewfuseError:
+        if not is_first:  # who says the same
+            sys.exit(2)
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; the same command resumes from here") from None
+    if not is_first:
+        sys.exit()
+    short = {name: value for name, value in summary.items() if name not in _LONG}
+    written = {"written to": str(given["out"])}
+    return {**summary, **written}, {**short, **written}

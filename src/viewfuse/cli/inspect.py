@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
-from viewfuse.data.filling import filled_by_median
 from viewfuse.data.given import is_sparse
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io import writers as results
+from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.config import Config
-from viewfuse.plots.pictures import why_not_drawn
+from viewfuse.plots.pictures import draw_choice, why_not_drawn
 from viewfuse.plots.style import PictureStyle
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
 from viewfuse.selection.messages import p_value
@@ -36,29 +34,28 @@ _MOST_SAMPLES = 10_000
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
 
-@click.command()
-@options.inputs
-@options.as_json
-def command(inputs: options.Inputs, as_json: bool) -> None:
+@options.verb(options.inputs)
+def command(inputs: options.Inputs) -> tuple[options.Facts, str]:
     """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
     # The same warnings as fit gives, before the user waits for a fit.
-    facts["remarks"] = (
-        absent_views(views)
-        + _on_empty_cells(views, facts)
-        + data_warnings(views, [view["suspicious"] for view in facts["views"]])
-    )
-    if as_json:
-        click.echo(results.as_json(facts))
-        return
-    ids = ", ".join(map(str, facts["first_ids"]))
-    click.echo(f"{len(views)} samples, {len(views.names)} views\nids: {plain(ids)}, ...\n")
-    click.echo(options.table(_HEADER, [_row(view) for view in facts["views"]], text=(0, 1)))
+    remarks = absent_views(views)
+    pairs = [(view["name"], view["empty"]) for view in facts["views"] if view["empty"]]
+    remarks += [f"empty cells, which a fit fills, {filling.in_words(*pair)}" for pair in pairs]
+    try:
+        filling.check_training_cells(views)
+    except DataError as error:
+        remarks.append(f"a fit refuses this: {error}")
+    facts["remarks"] = remarks + data_warnings(views, [view["suspicious"] for view in facts["views"]])
+    ids = plain(", ".join(map(str, facts["first_ids"])))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
-    click.echo("\n" + options.table(("views that are there", "samples"), patterns))
-    for line in _remarks(facts):
-        click.echo(f"\n{plain(line)}")
+    return facts, "\n\n".join([
+        f"{len(views)} samples, {len(views.names)} views\nids: {ids}, ...",
+        options.table(_HEADER, [_row(view) for view in facts["views"]], text=(0, 1)),
+        options.table(("views that are there", "samples"), patterns),
+        *map(plain, _remarks(facts)),
+    ])  # fmt: skip
 
 
 def _row(view: dict[str, Any]) -> tuple[Any, ...]:
@@ -79,29 +76,15 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
         for view in facts["views"]
         if view["rows_looked_at"] < view["present"]
     ]
-    outliers = facts["outliers"]
+    outliers, fit = facts["outliers"], facts["fit"]
     few = f" (among {outliers['looked_at']:,}, drawn at random)" if outliers["looked_at"] < facts["samples"] else ""
     lines += [f"outliers: {outliers['why']}{few}"] if outliers["why"] else []
-    return [*lines, _cost_in_words(facts["fit"])]
-
-
-def _on_empty_cells(views: Views, facts: dict[str, Any]) -> list[str]:
-    """A line for every view that has empty cells, and one where a fit would refuse them."""
-    pairs = [(view["name"], view["empty"]) for view in facts["views"] if view["empty"]]
-    lines = [f"empty cells, which a fit fills, {filling.in_words(*pair)}" for pair in pairs]
-    try:
-        filling.check_training_cells(views)
-    except DataError as error:
-        lines.append(f"a fit refuses this: {error}")
-    return lines
-
-
-def _cost_in_words(fit: dict[str, Any]) -> str:
     steps = f"{fit['steps']:,} steps of {1e3 * fit['step_seconds']:.0f} ms"
-    return (
+    return [
+        *lines,
         f"a fit with default settings: at most about {_time_in_words(fit['seconds'])} on this CPU ({steps}, "
-        f"{fit['parameters'] / 1e6:.1f} million parameters), {fit['bytes'] / 1e6:,.0f} MB of memory besides the data"
-    )
+        f"{fit['parameters'] / 1e6:.1f} million parameters), {fit['bytes'] / 1e6:,.0f} MB of memory besides the data",
+    ]
 
 
 def _time_in_words(seconds: float) -> str:
@@ -113,23 +96,42 @@ def _time_in_words(seconds: float) -> str:
 def describe(views: Views) -> dict[str, Any]:
     """What is there, what is missing, and what a fit would make of it."""
     patterns, counts = np.unique(views.mask, axis=0, return_counts=True)
-    names = np.array(views.names)
-    order = np.argsort(-counts, kind="stable")
-    looks = [_rows_to_look_at(views, v) for v in range(len(views.names))]
+    names, order = np.array(views.names), np.argsort(-counts, kind="stable")
+    looks = [_rows_to_look_at(views, v) for v in range(len(names))]
     empty = {cells.view: cells.facts() for cells in filling.count_empty(views)}
-    views = filled_by_median(views)
+    views = filling.filled_by_median(views)
     front_ends = [fit_front_end(views.arrays[v], rows) for v, rows in enumerate(looks)]
-    outliers = _outliers(views, Reduction(tuple(front_ends)))
+    reduction = Reduction(tuple(front_ends))
     return {
         "samples": len(views),
         "first_ids": views.ids[:3].tolist(),
         "views": [
-            _describe_view(views, v) | {"empty": empty.get(name)} | _describe_kind(front_end, int(looks[v].sum()))
-            for v, (name, front_end) in enumerate(zip(views.names, front_ends, strict=True))
+            _describe_view(views, v, front_ends[v], int(looks[v].sum())) | {"empty": empty.get(name)}
+            for v, name in enumerate(views.names)
         ],
         "patterns": [{"views": " + ".join(names[patterns[p]]), "samples": int(counts[p])} for p in order],
-        "outliers": outliers,
-        "fit": _describe_fit(len(views), front_ends),
+        "outliers": _outliers(views, reduction),
+        "fit": _describe_fit(len(views), [one.columns for one in front_ends], reduction),
+    }
+
+
+def _describe_view(views: Views, v: int, front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
+    n = int(views.mask[:, v].sum())
+    facts = {"name": views.names[v], "columns": views.widths[v], "present": n, "missing": len(views) - n}
+    if not n:
+        nothing = dict.fromkeys(("low", "high", "kind", "reduction", "reduced_columns", "variance_kept"))
+        return {**facts, **nothing, "suspicious": {}, "rows_looked_at": 0}
+    low, high = (bound + views.offsets[v] for bound in column_bounds(views.arrays[v], views.mask[:, v]))
+    return {
+        **facts,
+        "low": float(low.min()),
+        "high": float(high.max()),
+        "suspicious": suspicious_columns(views, v),
+        "kind": front_end.kind.name,
+        "reduction": front_end.how,
+        "reduced_columns": front_end.columns,
+        "variance_kept": front_end.kept,
+        "rows_looked_at": n_rows,
     }
 
 
@@ -149,17 +151,6 @@ def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
     return {"looked_at": len(rows), "by_view": found.evidence, "why": words(found) if found.chosen else ""}
 
 
-def _describe_view(views: Views, v: int) -> dict[str, Any]:
-    n = int(views.mask[:, v].sum())
-    facts: dict[str, Any] = {"name": views.names[v], "columns": views.widths[v]}
-    facts |= {"present": n, "missing": len(views) - n}
-    if not n:
-        return {**facts, "low": None, "high": None, "suspicious": {}}
-    low, high = column_bounds(views.arrays[v], views.mask[:, v])
-    facts |= {"low": float((low + views.offsets[v]).min()), "high": float((high + views.offsets[v]).max())}
-    return {**facts, "suspicious": suspicious_columns(views, v)}
-
-
 def _rows_to_look_at(views: Views, v: int) -> NDArray[np.bool_]:
     """Samples that have the view, of shape (samples,): all, or of a large view as many as are looked at in a moment."""
     array, present = views.arrays[v], views.mask[:, v]
@@ -173,21 +164,13 @@ def _rows_to_look_at(views: Views, v: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _describe_kind(front_end: FrontEnd, n_rows: int) -> dict[str, Any]:
-    if not n_rows:
-        return dict.fromkeys(("kind", "reduction", "reduced_columns", "variance_kept")) | {"rows_looked_at": 0}
-    facts = {"kind": front_end.kind.name, "reduction": front_end.how, "reduced_columns": front_end.columns}
-    return {**facts, "variance_kept": front_end.kept, "rows_looked_at": n_rows}
-
-
-def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
+def _describe_fit(n_samples: int, widths: list[int], reduction: Reduction) -> dict[str, Any]:
     """What a fit with default settings costs, with a training of every scaling."""
     from viewfuse.methods.urrl import network as cost
     from viewfuse.methods.urrl.training import measured_step
 
-    config, widths = Config().sized(n_samples), [one.columns for one in front_ends]
-    units = Reduction(tuple(front_ends)).units
-    n_scalings = max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in units)  # how many of the three differ
+    config = Config().sized(n_samples)
+    n_scalings = max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in reduction.units)  # how many differ
     step = measured_step(widths, config, n_samples)
     return {
         "seconds": round(cost.fit_seconds(n_samples, widths, config, n_scalings, step), 1),
@@ -198,30 +181,13 @@ def _describe_fit(n_samples: int, front_ends: list[FrontEnd]) -> dict[str, Any]:
     }
 
 
-@click.command()
-@options.inputs
-@options.cluster_range
-@options.scaling
-@options.fill
-@options.reduction
-@options.log1p
-@options.device
-@options.random_state
-@click.option(
-    "--out", type=options.PATH, metavar="PATH", help="Folder for k.png and choice.json; else none is written."
-)
-@kinds.pictures
-@options.force
-@options.as_json
-def choose(
-    inputs: options.Inputs,
-    out: Path | None,
-    style: PictureStyle,
-    log1p: Sequence[str],
-    force: bool,
-    as_json: bool,
-    **params: Any,
-) -> None:
+@options.verb(
+    options.inputs, options.cluster_range, options.preparation, options.log1p, options.device, options.random_state,
+    options.out("Folder for k.png and choice.json; else none is written.", required=False), options.pictures,
+    options.force,
+)  # fmt: skip
+def choose(inputs: options.Inputs, out: Path | None, style: PictureStyle, log1p: Sequence[str], force: bool,
+           **params: Any) -> tuple[options.Facts, str]:  # fmt: skip
     """Filled in by the group."""
     params["reduction"] = options.with_log1p(params["reduction"], log1p)
     if out is not None:
@@ -230,32 +196,28 @@ def choose(
     from viewfuse import URRL
 
     decision = URRL(**params).set_params(verbose=is_live()).choose(views)
-    if out is not None:
-        _write_choice(out, decision, style)
-    if as_json:
-        options.show({**decision, **({"written to": str(out)} if out else {})}, as_json)
-        return
-    if decision["splits"]:
-        click.echo("\n".join(drawn_tree(decision["splits"])) + "\n")
-    click.echo(plain(decision["why"]))
-    if out is not None:
-        click.echo(f"\nwritten to {out}")
+    parts = ["\n".join(drawn_tree(decision["splits"]))] if decision["splits"] else []
+    parts.append(plain(decision["why"]))
+    if out is None:
+        return decision, "\n\n".join(parts)
+    write_choice(out, decision, style)
+    return {**decision, "written to": str(out)}, "\n\n".join([*parts, f"written to {out}"])
 
 
 def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
     """A tree in lines, with the size of each part; parts that no standing split divides are the clusters."""
     lines = [f"{sum(splits[0]['sizes']):,} samples{_said(splits[0])}"]
-    _draw(lines, splits, 0, "")
+
+    def draw(place: int, margin: str) -> None:
+        below = {one["side"]: i for i, one in enumerate(splits) if one["parent"] == place}
+        for side, size in enumerate(splits[place]["sizes"] if splits[place]["stands"] else ()):
+            said = _said(splits[below[side]]) if side in below else ""
+            lines.append(f"{margin}{'|-' if side == 0 else '`-'} {size:,}{said}")
+            if side in below:
+                draw(below[side], margin + ("|  " if side == 0 else "   "))
+
+    draw(0, "")
     return lines
-
-
-def _draw(lines: list[str], splits: Sequence[Mapping[str, Any]], place: int, margin: str) -> None:
-    below = {one["side"]: i for i, one in enumerate(splits) if one["parent"] == place}
-    for side, size in enumerate(splits[place]["sizes"] if splits[place]["stands"] else ()):
-        inner = below.get(side)
-        lines.append(f"{margin}{'|-' if side == 0 else '`-'} {size:,}{'' if inner is None else _said(splits[inner])}")
-        if inner is not None:
-            _draw(lines, splits, inner, margin + ("|  " if side == 0 else "   "))
 
 
 def _said(split: Mapping[str, Any]) -> str:
@@ -266,10 +228,9 @@ def _said(split: Mapping[str, Any]) -> str:
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
 
 
-def _write_choice(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:
-    write_file(out / "choice.json", results.as_json(decision, indent=1).encode())
-    from viewfuse.plots.pictures import draw_choice
-
+def write_choice(out: Path, decision: dict[str, Any], style: PictureStyle) -> None:
+    """Write how the number of clusters was chosen, and draw it."""
+    write_file(out / "choice.json", as_json(decision, indent=1).encode())
     why = why_not_drawn(draw_choice, out / "k.png", decision, style)
     if why is not None:
         tell(f"k.png is not there: {plain(why)}")

@@ -1,4 +1,4 @@
-"""viewfuse rename, drift, update and validate: what is done with a run later."""
+"""viewfuse report, rename, drift, update and validate: what is done with a run later."""
 
 from __future__ import annotations
 
@@ -10,70 +10,78 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
 from viewfuse.cli.fit import command as fit
 from viewfuse.cli.fit import draw_run, listed, results_in, write_run, write_summary
+from viewfuse.cli.options import option
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, SettingError
+from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.labels import read_table
 from viewfuse.io.writers import Sheet, named_rows, write_embedding, write_history, write_sheets
-from viewfuse.io.writers import as_json as json_text
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
-from viewfuse.report.page import write_report
+from viewfuse.report.page import tables_beside, write_report
 from viewfuse.report.run_folder import read_run, write_places
 from viewfuse.selection.messages import p_value, words
 from viewfuse.utils.atomic import keep_version, replacing
 from viewfuse.utils.console import plain, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from viewfuse import URRL
     from viewfuse.report.run_folder import FinishedRun
 
 
-@click.command()
-@click.argument("run", type=options.PATH, metavar="RUN")
-@click.argument("names", type=options.PATH, metavar="NAMES")
-@options.as_json
-def rename(run: Path, names: Path, as_json: bool) -> None:
+@options.verb(
+    click.argument("runs", nargs=-1, required=True, type=options.PATH, metavar="RUN [RUN]"),
+    options.out("The page (.html); its tables go into a folder beside it."),
+    option("--known FILE", "CSV file with ids and what else is known of the samples, such as classes: compared with "
+           "the clusters."),
+    option("--batch COLUMN", "The column of --known that clusters should not follow, such as a plate."),
+    option("--survival TIME EVENT", "Columns of --known: times, and 1 where the event was seen then, else 0. Gives a "
+           "log-rank test and curves.", type=(str, str)),
+    options.force,
+)  # fmt: skip
+def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, batch: str | None,
+           survival: tuple[str, str] | None) -> options.Facts:  # fmt: skip
     """Filled in by the group."""
-    given = _read_names(names)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise CannotWrite(f"{out}: the report is a page; give the ending .html")
+    inputs, tables = options.Inputs((*runs, *([known] if known else []))), tables_beside(out)
+    options.check_new_path(out, force, inputs)
+    if not force and tables.is_dir() and any(tables.iterdir()):
+        why = f"{tables} exists already, and the tables of the page go there"
+        raise CannotWrite(f"{why}; give another --out, or --force to overwrite them")
+    options.check_new_folder(tables, True, inputs)
+    tables = write_report(runs, out, known, spell=options.spelling(fit), batch=batch or "", survival=survival or ())
+    return {"written to": str(out), "tables": str(tables), "bytes": out.stat().st_size}
+
+
+@options.verb(options.run, click.argument("names", type=options.PATH, metavar="NAMES"))
+def rename(run: Path, names: Path) -> options.Facts:
+    """Filled in by the group."""
+    table = read_table(names)
+    labels = table.whole_numbers("label").tolist()
+    if len(set(labels)) < len(labels):
+        raise DataError(f"{names} names a cluster twice; give each label one line")
     place = options.model_in(run)
     if place != run:
         read_run(run)  # complains before anything is written
     from viewfuse import load
 
-    fitted = load(place, device="cpu").rename(given)
+    fitted = load(place, device="cpu").rename(dict(zip(labels, table.column("name"), strict=True)))
     fitted.save(place)
-    if place != run:
-        _write(run, fitted.cluster_names_)
     shown = {str(label): name for label, name in fitted.cluster_names_.items()}
-    options.show({"names": shown, "written to": str(run)}, as_json)
-
-
-def _read_names(path: Path) -> dict[int, str]:
-    """The columns label and name of a CSV file."""
-    table = read_table(path)
-    labels = table.whole_numbers("label").tolist()
-    if len(set(labels)) < len(labels):
-        raise DataError(f"{path} names a cluster twice; give each label one line")
-    return dict(zip(labels, table.column("name"), strict=True))
-
-
-def _write(run: Path, names: Mapping[int, str]) -> None:
-    """Write the names into the files of a run."""
-    labels = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
-    header, rows = tuple(labels), zip(*labels.values(), strict=True)
-    write_sheets(run, {"labels.csv": Sheet(*named_rows(header, rows, names))})
-    write_summary(run, {**read_run(run).summary, "names": {str(label): name for label, name in names.items()}})
-    finished = read_run(run)
-    if (why := why_not_drawn(_draw, finished)) is not None:
-        tell(f"map.png has the former names: {plain(why)}")
-    write_report([run], run / "report.html", spell=kinds.spelling(fit))
+    if place != run:
+        cells = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
+        rows = zip(*cells.values(), strict=True)
+        write_sheets(run, {"labels.csv": Sheet(*named_rows(tuple(cells), rows, fitted.cluster_names_))})
+        write_summary(run, {**read_run(run).summary, "names": shown})
+        if (why := why_not_drawn(_draw, read_run(run))) is not None:
+            tell(f"map.png has the former names: {plain(why)}")
+        write_report([run], run / "report.html", spell=options.spelling(fit))
+    return {"names": shown, "written to": str(run)}
 
 
 def _draw(run: FinishedRun) -> None:
@@ -87,12 +95,8 @@ def _draw(run: FinishedRun) -> None:
     draw_run(run.folder, places, run.labels, run.present, run.views, run.n_clusters, run.cluster_names, style)
 
 
-@click.command()
-@click.argument("run", type=options.PATH, metavar="RUN")
-@options.inputs
-@options.device
-@options.as_json
-def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None:
+@options.verb(options.run, options.inputs, options.device)
+def drift(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, str]:
     """Filled in by the group."""
     from viewfuse import load
 
@@ -100,47 +104,52 @@ def drift(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None
     found = fitted.drift(inputs.open_for(fitted).read())
     sheet = found.sheet()
     rows = [tuple(row) for row in sheet.rows]
-    if as_json:
-        tests = [dict(zip(sheet.header, row, strict=True)) for row in rows]
-        click.echo(json_text({"samples": found.n_samples, "alarms": list(found.alarms), "tests": tests}))
-        return
+    tests = [dict(zip(sheet.header, row, strict=True)) for row in rows]
     shown = [(*row[:2], *(f"{value:.3f}" for value in row[2:5]), *map(p_value, row[5:7])) for row in rows]
-    click.echo(options.table(sheet.header[:-1], shown, text=(0, 1)))
-    click.echo("\n" + "\n".join(map(plain, found.alarms or ["no alarm: the samples are like those of training"])))
+    said = "\n".join(map(plain, found.alarms or ["no alarm: the samples are like those of training"]))
+    facts = {"samples": found.n_samples, "alarms": list(found.alarms), "tests": tests}
+    return facts, f"{options.table(sheet.header[:-1], shown, text=(0, 1))}\n\n{said}"
 
 
-@click.command()
-@click.argument("run", type=options.PATH, metavar="RUN")
-@options.inputs
-@options.device
-@options.as_json
-def update(run: Path, inputs: options.Inputs, device: str, as_json: bool) -> None:
-    """Filled in by the group."""
-    place = options.model_in(run)
-    former = None if place == run else read_run(run)  # complains before anything is trained
+def _whole(place: Path, former: FinishedRun | None, device: str, what: str) -> URRL:
+    """The model of a run, which is of URRL and holds all samples of the run."""
     from viewfuse import URRL, load
 
     fitted = load(place, device=device)
     if not isinstance(fitted, URRL):
-        raise SettingError("only models of URRL can be updated; fit again")
+        raise SettingError(f"only models of URRL can be {what}; fit again")
     if former is not None and len(fitted.ids_) != len(former.ids):
         raise DataError(f"{place} keeps {len(fitted.ids_):,} of its samples; fit again without --keep")
+    return fitted
+
+
+def _views_of(fitted: URRL) -> Views:
+    """The training samples of a model, as they were before they were scaled."""
+    from viewfuse.methods.urrl.validation import source_of
+
+    return source_of(fitted._model, fitted.ids_).reduced
+
+
+@options.verb(options.run, options.inputs, options.device)
+def update(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, options.Facts]:
+    """Filled in by the group."""
+    place = options.model_in(run)
+    former = None if place == run else read_run(run)  # complains before anything is trained
+    fitted = _whole(place, former, device, "updated")
     new = inputs.open_for(fitted).read()
     results, tensors = results_in(run), TENSORS.partition("*")[0]
     with replacing(run, is_stale=lambda name: results(name) or name.startswith(tensors)) as folder:
         began = time.perf_counter()
         made = fitted.update(new)
-        moved = Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])
         if former is None:
-            fitted.save(folder)
-        write_sheets(folder, {"moved.csv": moved})
+            fitted.save(folder)  # before the table: a model is saved into an empty folder
+        write_sheets(folder, {"moved.csv": Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])})
         if former is not None:
             _write_update(folder, run, fitted, former, time.perf_counter() - began)
-        kept = keep_version(run, folder)
+        written = {"former version": str(keep_version(run, folder)), "written to": str(run)}
     facts = {"samples": len(fitted.ids_), "new": made.chosen, "moved": len(made.moved), "empty": list(made.empty)}
     facts |= {"founded": [one["label"] for one in made.founded], "waiting": len(made.waiting)}
-    said = facts if as_json else {"update": words(made)}
-    options.show({**said, "former version": str(kept), "written to": str(run)}, as_json)
+    return {**facts, **written}, {"update": words(made), **written}
 
 
 def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, seconds: float) -> None:
@@ -157,35 +166,21 @@ def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, se
     listed(folder, summary)
 
 
-def _views_of(fitted: URRL) -> Views:
-    """The training samples of a model, as they were before they were scaled."""
-    from viewfuse.methods.urrl.validation import source_of
-
-    return source_of(fitted._model, fitted.ids_).reduced
-
-
 _VALIDATION = "validation"
 
 
-@click.command()
-@click.argument("run", type=options.PATH, metavar="RUN")
-@click.option("--refits", type=kinds.WholeRange(2), default=5, help="Whole fits on 80 % of the samples.")
-@options.device
-@options.as_json
-def validate(run: Path, refits: int, device: str, as_json: bool) -> None:
+@options.verb(
+    options.run,
+    option("--refits", "Whole fits on 80 % of the samples.", type=options.WholeRange(2), default=5),
+    options.device,
+)
+def validate(run: Path, refits: int, device: str) -> Any:
     """Filled in by the group."""
     finished = read_run(run)
-    from viewfuse import URRL, load
-
-    fitted = load(run / "model", device=device)
-    if not isinstance(fitted, URRL):
-        raise SettingError("only fits of URRL can be repeated")
-    if len(fitted.ids_) != len(finished.ids):
-        raise DataError(f"{run / 'model'} keeps {len(fitted.ids_):,} of its samples; fit again without --keep")
+    fitted = _whole(run / "model", finished, device, "validated")
     fitted.checkpoint, fitted.verbose = run / _VALIDATION, True
     fitted.validate(refits)
     fitted.checkpoint, fitted.verbose = None, False
     summary = write_run(run, fitted, _views_of(fitted), finished.summary, title=run.resolve().name)
     shutil.rmtree(run / _VALIDATION, ignore_errors=True)
-    facts: dict[str, Any] = {"found_again": summary["found_again"], "trust": words(fitted.trust_)}
-    options.show({**facts, "written to": str(run)}, as_json)
+    return {"found_again": summary["found_again"], "trust": words(fitted.trust_), "written to": str(run)}

@@ -1,10 +1,13 @@
-"""viewfuse predict, embed, explain, impute, info and score: a saved model, and what it says of samples of files."""
+"""viewfuse predict, embed, explain, impute, info, score and serve: a saved model, and what it says of samples."""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,70 +15,51 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewfuse import metrics
-from viewfuse.cli import kinds, options
+from viewfuse.cli import options
+from viewfuse.cli.options import WholeRange, option
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.categories import category_of
 from viewfuse.data.filling import Filled
-from viewfuse.errors import CannotWrite, DataError, SettingError
+from viewfuse.errors import CannotWrite, DataError, MissingPackage, SettingError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import write_embedding, write_sheets, write_views
 from viewfuse.report.tables import percent
+from viewfuse.serve.bodies import Limits
+from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import Setting
 
 if TYPE_CHECKING:
     from viewfuse.fitted.clusters import Merge
     from viewfuse.fitted.explanation import Explanation
 
+_TOKEN = "VIEWFUSE_TOKEN"
 _MERGES = 3
 """Merges that are shown; the file has all."""
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'.")
-@options.alpha
-@kinds.engine
-@options.device
-@options.force
-@options.trust_unchanged
-@options.as_json
-def command(
-    model: Path,
-    inputs: options.Inputs,
-    out: Path,
-    alpha: float,
-    n_jobs: int | None,
-    engine: str,
-    address: str | None,
-    device: str,
-    force: bool,
-    trust_unchanged: bool,
-    as_json: bool,
-) -> None:
+@options.verb(
+    options.model, options.inputs,
+    options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'."),
+    options.alpha, options.engine, options.device, options.force, options.trust_unchanged,
+)  # fmt: skip
+def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
+            n_jobs: int | None, trust_unchanged: bool, device: str, alpha: float) -> Any:  # fmt: skip
     """Filled in by the group."""
+    written = {"written to": str(out)}
     if any(map(_is_pattern, inputs.files)):
         if inputs.batch is not None:
             raise SettingError(Setting("batch"), " is for one set of samples; give its files without a pattern")
-        ways = {"alpha": alpha, "device": device, "n_jobs": n_jobs}
-        with kinds.on_engine(engine, address, device):
-            facts = _many(model, inputs, out, force, trust_unchanged=trust_unchanged, **ways)
-    elif engine != "local" or n_jobs is not None:
+        from viewfuse.distributed.sharded_predict import DONE, predict_shards
+
+        inputs = _matched(inputs)
+        options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
+        ways: dict[str, Any] = {"alpha": alpha, "device": device, "n_jobs": n_jobs, "trust_unchanged": trust_unchanged}
+        ways |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
+        with options.on_engine(engine, address, device):
+            return {**predict_shards(model, inputs.files, out, again=force, verbose=True, **ways), **written}
+    if engine != "local" or n_jobs is not None:
         what = Setting("engine", engine) if engine != "local" else Setting("n_jobs", n_jobs)
         raise SettingError(what, " is for many files; give a quoted pattern, such as 'shards/*.parquet'")
-    else:
-        facts = _one(model, inputs, out, force, alpha, device, as_json)
-    options.show({**facts, "written to": str(out)}, as_json)
-
-
-def _is_pattern(file: Path) -> bool:
-    return glob.has_magic(str(file)) and not file.exists()
-
-
-def _one(
-    model: Path, inputs: options.Inputs, out: Path, force: bool, alpha: float, device: str, as_json: bool
-) -> dict[str, Any]:
-    """Labels of one set of samples."""
     options.check_new_path(out, force, inputs)
     if out.suffix != ".csv":
         many = "; a quoted pattern, such as 'shards/*.parquet', gives each file its own in a folder"
@@ -86,17 +70,17 @@ def _one(
 
     fitted = load(model, device=device)
     placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
-    return {**placed.facts(), "drift": in_short(placed.novel, placed.samples), **placed.filled.facts(as_json)}
+    facts = {**placed.facts(), "drift": in_short(placed.novel, placed.samples)}
+    return _with_filled(facts, placed.filled, out)
 
 
-def _many(model: Path, inputs: options.Inputs, out: Path, force: bool, **asked: Any) -> dict[str, Any]:
-    """Labels of many files, each by itself."""
-    from viewfuse.distributed.sharded_predict import DONE, predict_shards
+def _with_filled(facts: options.Facts, filled: Filled, out: Path) -> tuple[options.Facts, ...]:
+    """Facts for machines and for people, with what was filled in empty cells."""
+    return tuple({**facts, **filled.facts(as_json), "written to": str(out)} for as_json in (True, False))
 
-    inputs = _matched(inputs)
-    options.check_new_folder(out, force or (out / DONE).is_dir(), inputs)
-    asked |= {"view": inputs.names[0], "reading": vars(inputs.reading)}
-    return predict_shards(model, inputs.files, out, again=force, verbose=True, **asked)
+
+def _is_pattern(file: Path) -> bool:
+    return glob.has_magic(str(file)) and not file.exists()
 
 
 def _matched(inputs: options.Inputs) -> options.Inputs:
@@ -116,74 +100,59 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
     return replace(inputs, files=tuple(dict.fromkeys(files)), names=inputs.names[:1])
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids).")
-@options.device
-@options.force
-@options.as_json
-def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+@options.verb(
+    options.model, options.inputs,
+    options.out("File for the embedding: .npy (rows in the order of the samples), .csv or .parquet (with ids)."),
+    options.device, options.force,
+)  # fmt: skip
+def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     options.check_new_path(out, force, inputs)
     from viewfuse import load
 
     fitted = load(model, device=device)
-    source = inputs.open_for(fitted)
-    width = fitted.cluster_centers_.shape[1]
-    filled = Filled(fitted)
+    source, width, filled = inputs.open_for(fitted), fitted.cluster_centers_.shape[1], Filled(fitted)
     chunks = map(filled.complete, options.chunks(source, "embedding"))
     write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
-    facts = {"samples": len(source), "columns": width, **filled.facts(as_json)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    return _with_filled({"samples": len(source), "columns": width}, filled, out)
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("Folder for the filled views: one CSV file each.")
-@options.device
-@options.force
-@options.as_json
-def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool, as_json: bool) -> None:
+@options.verb(
+    options.model, options.inputs, options.out("Folder for the filled views: one CSV file each."), options.device,
+    options.force,
+)  # fmt: skip
+def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
 
         fitted = load(model, device=device)
-        source = inputs.open_for(fitted)
-        filled = Filled(fitted)
+        source, filled = inputs.open_for(fitted), Filled(fitted)
         parts = map(filled.complete, options.chunks(source, "imputing"))
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))
-    facts = {"samples": len(source), "views": fitted.view_names_, **filled.facts(as_json)}
-    options.show({**facts, "written to": str(out)}, as_json)
+    return _with_filled({"samples": len(source), "views": fitted.view_names_}, filled, out)
 
 
-@click.command()
-@options.model
-@options.as_json
-def info(model: Path, as_json: bool) -> None:
+@options.verb(options.model)
+def info(model: Path) -> options.Facts:
     """Filled in by the group."""
     from viewfuse.fitted.persistence import check
 
     manifest = check(model)
-    views = [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]]
-    method = manifest["method"]
-    facts = {"method": method["name"], "clusters": method["config"]["n_clusters"], "views": views}
-    facts |= {"samples": manifest["n_samples"]}
-    size = sum(file["bytes"] for file in manifest["files"].values())
-    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    options.show(
-        {**facts, "scaling": manifest["scaling"], "format": manifest["format"], "written by": versions, "bytes": size},
-        as_json,
-    )
+    return {
+        "method": manifest["method"]["name"],
+        "clusters": manifest["method"]["config"]["n_clusters"],
+        "views": [f"{view['name']} ({view['width']} columns)" for view in manifest["views"]],
+        "samples": manifest["n_samples"],
+        "scaling": manifest["scaling"],
+        "format": manifest["format"],
+        "written by": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
+    }
 
 
-@click.command()
-@click.argument("labels", type=options.PATH)
-@click.argument("truth", type=options.PATH)
-@options.as_json
-def score(labels: Path, truth: Path, as_json: bool) -> None:
+@options.verb(click.argument("labels", type=options.PATH), click.argument("truth", type=options.PATH))
+def score(labels: Path, truth: Path) -> options.Facts:
     """Filled in by the group."""
     found, known = read_labels(labels), read_labels(truth)
     both = [name for name in found if name in known]
@@ -191,35 +160,18 @@ def score(labels: Path, truth: Path, as_json: bool) -> None:
         raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
     warn_of_few(len(both), found, known, "files")
     pair = [known[name] for name in both], [found[name] for name in both]
-    scores = {"accuracy": metrics.clustering_accuracy(*pair), "NMI": metrics.nmi(*pair), "ARI": metrics.ari(*pair)}
-    left_out = len(set(found) ^ set(known))
-    options.show(
-        {
-            "samples": len(both),
-            "without a partner": left_out,
-            **{name: round(score, 4) for name, score in scores.items()},
-        },
-        as_json,
-    )
+    measured = {"accuracy": metrics.clustering_accuracy, "NMI": metrics.nmi, "ARI": metrics.ari}
+    scores = {name: round(measure(*pair), 4) for name, measure in measured.items()}
+    return {"samples": len(both), "without a partner": len(set(found) ^ set(known)), **scores}
 
 
-@click.command()
-@options.model
-@options.inputs
-@options.out("Folder for the tables.")
-@click.option(
-    "--top",
-    type=kinds.WholeRange(1),
-    metavar="N",
-    help="Show N features per cluster, and write N per cluster and view to features.csv; by default 1 and 5. "
-    "effects.csv has all of them.",
-)
-@options.device
-@options.force
-@options.as_json
-def explain(
-    model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool, as_json: bool
-) -> None:
+@options.verb(
+    options.model, options.inputs, options.out("Folder for the tables."),
+    option("--top N", "Show N features per cluster, and write N per cluster and view to features.csv; by "
+                   "default 1 and 5. effects.csv has all of them.", type=WholeRange(1)),
+    options.device, options.force,
+)  # fmt: skip
+def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
     """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
@@ -229,56 +181,82 @@ def explain(
         explanation = fitted.explain(inputs.open_for(fitted).read())
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
-    if as_json:
-        merges = [one._asdict() for one in explanation.merges]
-        facts = {"samples": len(explanation.ids), "clusters": clusters, "merges": merges}
-        options.show({**facts, "written to": str(out)}, as_json)
-        return
-    rows = [row for cluster in clusters for row in _rows(cluster)]
+    facts = {"samples": len(explanation.ids), "clusters": clusters}
+    facts |= {"merges": [one._asdict() for one in explanation.merges], "written to": str(out)}
+    rows: list[tuple[Any, ...]] = []
+    for cluster in clusters:  # one line per feature, and the facts of the cluster on the first
+        words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
+        steady = "" if isnan(cluster["stability"]) else f", {cluster['stability']:.2f}"
+        typical = " ".join(map(str, cluster["typical"]))
+        rows.append((cluster["label"], cluster["size"], f"{cluster['again']}{steady}", typical, words[0]))
+        rows += [("", "", "", "", line) for line in words[1:]]
     title = "most distinguishing feature" + ("s" if (top or 1) > 1 else "")
-    click.echo(options.table(("label", "size", "found again", "typical samples", title), rows, text=(0, 2, 3, 4)))
+    said = options.table(("label", "size", "found again", "typical samples", title), rows, text=(0, 2, 3, 4))
     if explanation.merges:
-        click.echo(f"\nfor fewer clusters, join {in_order(explanation.merges)}")
-    click.echo(f"\nwritten to {out}")
+        said += f"\n\nfor fewer clusters, join {in_order(explanation.merges)}"
+    return facts, f"{said}\n\nwritten to {out}"
 
 
 def describe(explanation: Explanation, top: int) -> list[dict[str, Any]]:
     """Per cluster its size, its stability, its typical samples and most distinguishing features, over all views."""
     from viewfuse.fitted.clusters import in_a_word
 
+    found = []
     facts = zip(explanation.sizes.tolist(), explanation.stability.tolist(), explanation.typical, strict=True)
-    return [
-        {"label": c, "size": size, "stability": steady, "again": in_a_word(steady),
-         "typical": list(typical), "features": _best(explanation, c, top)}
-        for c, (size, steady, typical) in enumerate(facts)
-    ]  # fmt: skip
+    for label, (size, steady, typical) in enumerate(facts):
+        rows = [row for view in explanation.effects for row in view.of_cluster(label, top)]
+        best = [row._asdict() for row in sorted(rows, key=lambda row: -abs(row.difference))[:top]]
+        cluster = {"label": label, "size": size, "stability": steady, "again": in_a_word(steady)}
+        found.append({**cluster, "typical": list(typical), "features": best})
+    return found
 
 
 def in_order(merges: Sequence[Merge]) -> str:
     """The first merges in words."""
-    shown = [f"{_label(one.first)} and {_label(one.second)}" for one in merges[:_MERGES]]
+    shown = [f"{'+'.join(map(str, one.first))} and {'+'.join(map(str, one.second))}" for one in merges[:_MERGES]]
     return ", then ".join(shown) + (f" (merges.csv has all {len(merges)})" if len(merges) > _MERGES else "")
-
-
-def _label(group: Sequence[int]) -> str:
-    return "+".join(map(str, group))
-
-
-def _best(explanation: Explanation, label: int, top: int) -> list[dict[str, Any]]:
-    found = [row for view in explanation.effects for row in view.of_cluster(label, top)]
-    return [row._asdict() for row in sorted(found, key=lambda row: -abs(row.difference))[:top]]
-
-
-def _rows(cluster: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Lines of the table: one per feature, and the facts of the cluster on the first."""
-    words = [_in_words(feature) for feature in cluster["features"]] or ["-"]
-    steady = cluster["stability"]
-    again = cluster["again"] if isnan(steady) else f"{cluster['again']}, {steady:.2f}"
-    facts = (cluster["label"], cluster["size"], again, " ".join(map(str, cluster["typical"])))
-    return [(*facts, words[0]), *(("", "", "", "", line) for line in words[1:])]
 
 
 def _in_words(feature: dict[str, Any]) -> str:
     means = feature["mean"], feature["mean_of_others"]
     here, others = (f"{one:.4g}" if category_of(feature["feature"]) is None else percent(one) for one in means)
     return f"{feature['view']} {feature['feature']}: {here}, others {others} ({feature['difference']:+.1f} deviations)"
+
+
+@click.command()
+@options.together(
+    click.argument("model", type=options.PATH, metavar="MODEL|RUN"),
+    option("--host", "Where to listen; by default this machine alone.", default="127.0.0.1"),
+    option("--port", "0 takes a free one.", type=WholeRange(0, 65535), default=8000),
+    option("--max-rows", "Per request.", type=WholeRange(1), default=Limits.rows),
+    option("--max-bytes", "Per request.", type=WholeRange(1), default=Limits.bytes),
+    option("--queue", "Requests that may wait; others are answered with 503.", type=WholeRange(1),
+           default=Limits.places),
+    option("--max-seconds", "Of computing, per request.", type=options.NumberRange(0, 86_400, min_open=True),
+           default=Limits.seconds),
+    options.device,
+)  # fmt: skip
+def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float,
+          device: str) -> None:  # fmt: skip
+    """Filled in by the group."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        cure = how_to_install(" ".join(missing), "serve")
+        raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
+    if not hasattr(os, "fork"):
+        raise SettingError("viewfuse serve needs a system whose processes can fork; use Linux or macOS, or a container")
+    from viewfuse.cli.fit import command as fit
+    from viewfuse.serve.app import create_app
+    from viewfuse.serve.gate import is_local
+    from viewfuse.serve.replies import open_folder
+    from viewfuse.serve.server import listen, run
+
+    reopen = partial(open_folder, model, device, spell=options.spelling(fit))
+    opened, token = reopen(), os.environ.get(_TOKEN) or None
+    sock = listen(host, port)
+    address = str(sock.getsockname()[0])
+    if token is None and not is_local(address):
+        click.echo(f"viewfuse: warning: any program can use the model at {host}; set {_TOKEN} to a secret", err=True)
+    limits = Limits(max_rows, max_bytes, queue, max_seconds)
+    app = create_app(opened, limits, token=token, host=address, reopen=reopen)
+    run(app, sock, limits, say=lambda address: click.echo(f"serving {model} at {address}; Ctrl-C stops"))

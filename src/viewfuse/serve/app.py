@@ -16,11 +16,9 @@ from starlette.requests import ClientDisconnect
 
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.serve.bodies import JSON, PARQUET, Asked, Signs
-from viewfuse.serve.gate import OPEN, Gate, Metrics, middleware
-from viewfuse.serve.limits import Busy, Limits
-from viewfuse.serve.opened import Opened
-from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, reply, status_and_detail
+from viewfuse.serve.bodies import JSON, PARQUET, Busy, Limits, Signs
+from viewfuse.serve.gate import OPEN, Gate, Metrics
+from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.worker import SHORT, Facts, Worker
 from viewfuse.utils.settings import named_values
 from viewfuse.utils.version import __version__
@@ -31,7 +29,9 @@ _LOOK = 0.05
 """Seconds between two looks at whether a former model has answered all."""
 _log = logging.getLogger(__name__)
 
-Blocks = Annotated[list[str], Query(description="Of a wide Parquet table: VIEW=PATTERN of its columns; repeatable.")]
+Blocks = Annotated[
+    list[str] | None, Query(description="Of a wide Parquet table: VIEW=PATTERN of its columns; repeatable.")
+]
 View = Annotated[str | None, Query(description="The view that a Parquet table is.")]
 IdColumn = Annotated[str | None, Query(description="Its column of ids; the first one by default.")]
 
@@ -48,45 +48,48 @@ class Serving:
         self.opened = opened
         self.worker = Worker(self.limits, opened.settle, partial(reply, opened, self.limits))
 
-    def replace(self, opened: Opened) -> None:
-        """Let new requests have another model; those that the former one has begun are answered by it."""
-        former = self.worker
-        self._use(opened)
-        self.worker.start()
-        task = asyncio.get_running_loop().create_task(_leave(former))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
     def reload(self, reopen: Callable[[], Opened]) -> None:
-        """Open the folder again; where that fails, the model stays."""
+        """Open the folder again; where that fails, the model stays.
+
+        New requests get the new model; those that the former one has begun are answered by it.
+        """
+        former = self.worker
+
+        async def leave() -> None:
+            while former.taken:
+                await asyncio.sleep(_LOOK)
+            former.stop()
+
         try:
-            opened = reopen()
+            self._use(reopen())
         except ViewfuseError as error:
             _log.warning("the model stays as it is: %s", error)
-        else:
-            self.replace(opened)
-            _log.warning("requests are answered by model %s now", opened.facts["version"])
+            return
+        self.worker.start()
+        task = asyncio.get_running_loop().create_task(leave())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        _log.warning("requests are answered by model %s now", self.opened.facts["version"])
 
-
-async def _leave(worker: Worker) -> None:
-    """End the processes of a former model when they have answered all."""
-    while worker.taken:
-        await asyncio.sleep(_LOOK)
-    worker.stop()
+    async def answer(self, request: Request, facts: Facts) -> tuple[Facts, bytearray]:
+        """Read the body of a request, and ask the model."""
+        limits, given = self.limits, self.opened.facts["views"]
+        limits.check_body(int(request.headers.get("content-length", 0)))
+        signs = Signs(limits, len(given), sum(map(len, given.values()))) if facts["kind"] == JSON else None
+        body, parts = bytearray(), _parts(request, limits, signs)
+        is_whole = await _read(body, parts, limits, SHORT)
+        queue = self.worker.queue(body, is_whole and facts["kind"] == JSON)  # and at once a place there
+        async with queue.place():
+            if not is_whole:
+                await _read(body, parts, limits, limits.bytes)
+            return await queue.ask(facts, body)
 
 
 def create_app(
     opened: Opened, limits: Limits | None = None, *, token: str | None = None, host: str = "127.0.0.1",
     reopen: Callable[[], Opened] | None = None,
 ) -> FastAPI:  # fmt: skip
-    """The service of a model.
-
-    Parameters
-    ----------
-    token : what callers must know; None lets all callers pass
-    host : where it will listen; on this machine alone it answers to no other names
-    reopen : opens the model again, when the process gets SIGHUP
-    """
+    """The service of a model that listens at `host`; `reopen` opens the model again when the process gets SIGHUP."""
     limits = limits or Limits()
     serving, metrics = Serving(opened, limits), Metrics(PATHS)
 
@@ -100,21 +103,9 @@ def create_app(
 
     app = FastAPI(title="viewfuse", version=__version__, docs_url=None, redoc_url=None, lifespan=alive)
     app.add_exception_handler(ViewfuseError, _refuse)
-    app.add_exception_handler(Exception, _internal_error)
-    app.add_middleware(Gate, **middleware(metrics, token, host))
-    for name, question in QUESTIONS.items():
-        answer = _answering(name, serving, metrics)
-        app.add_api_route(
-            f"/{name}", answer, methods=["POST"], summary=question.__doc__, operation_id=name, openapi_extra=_BODIES
-        )
+    app.add_exception_handler(Exception, lambda *_: JSONResponse({"detail": INTERNAL_ERROR}, 500))  # the log has it
+    app.add_middleware(Gate, metrics=metrics, token=token, host=host)
     app.state.serving = serving
-    _add_facts(app, serving, metrics)
-    return app
-
-
-def _add_facts(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
-    """What can be asked without samples."""
-    limits = serving.limits
 
     @app.get("/", response_class=HTMLResponse)
     async def page() -> HTMLResponse:
@@ -122,7 +113,7 @@ def _add_facts(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
-        most = {"rows": limits.rows, "bytes": limits.bytes, "places": limits.places, "seconds": limits.seconds}
+        most = {name: getattr(limits, name) for name in ("rows", "bytes", "places", "seconds")}
         return {**serving.opened.facts, "limits": most}
 
     @app.get("/health")
@@ -136,48 +127,36 @@ def _add_facts(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def counts() -> PlainTextResponse:
-        worker, version = serving.worker, serving.opened.facts["version"]
-        text = metrics.text(worker.taken, worker.places, version)
+        text = metrics.text(serving.worker.taken, limits.places, serving.opened.facts["version"])
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
+    def add_question(name: str, said: str | None) -> None:
+        @app.post(f"/{name}", summary=said, operation_id=name, openapi_extra=_BODIES)
+        async def answer(
+            request: Request, view: View = None, block: Blocks = None, id_column: IdColumn = None
+        ) -> Response:
+            asked = {"view": view, "blocks": named_values("block", block or ()), "id_column": id_column}
+            kind = _kind(request.headers.get("content-type", ""), asked)
+            try:
+                facts, text = await serving.answer(request, {"question": name, "kind": kind, "asked": asked})
+            except asyncio.CancelledError:
+                raise Busy("the service stops; ask again when it is back") from None
+            metrics.count_rows(facts["rows"], facts.get("seen") or {})
+            return Response(bytes(text), facts["status"], media_type=JSON)
 
-def _answering(question: str, serving: Serving, metrics: Metrics) -> Any:
-    """What answers one question about the samples of a body."""
-    limits = serving.limits
-
-    async def answer(request: Request, view: View = None, block: Blocks = [], id_column: IdColumn = None) -> Response:  # noqa: B006
-        asked = Asked(view, named_values("block", block), id_column)
-        kind = _kind(request.headers.get("content-type", ""), asked)
-        try:
-            facts, text = await _answered(request, {"question": question, "kind": kind, "asked": asked._asdict()})
-        except asyncio.CancelledError:
-            raise Busy("the service stops; ask again when it is back") from None
-        metrics.count_rows(facts["rows"], facts.get("seen") or {})
-        return Response(bytes(text), facts["status"], media_type=JSON)
-
-    async def _answered(request: Request, facts: Facts) -> tuple[Facts, bytearray]:
-        limits.check_body(int(request.headers.get("content-length", 0)))
-        opened = serving.opened
-        signs = Signs(limits, len(opened.facts["views"]), opened.width) if facts["kind"] == JSON else None
-        body, parts = bytearray(), _parts(request, limits, signs)
-        is_whole = await _read(body, parts, limits, SHORT)
-        queue = serving.worker.queue(body, is_whole and facts["kind"] == JSON)  # and at once a place there
-        async with queue.place():
-            if not is_whole:
-                await _read(body, parts, limits, limits.bytes)
-            return await queue.ask(facts, body)
-
-    return answer
+    for name, question in QUESTIONS.items():
+        add_question(name, question.__doc__)
+    return app
 
 
-def _kind(given: str, asked: Asked) -> str:
+def _kind(given: str, asked: Facts) -> str:
     """The kind of a body."""
     plain = given.partition(";")[0].strip().lower()
     if plain not in (JSON, PARQUET):
         raise HTTPException(415, f"bodies are {JSON} or {PARQUET}, not {plain[:80]!r}; say so in Content-Type")
-    if plain == JSON and any(asked):
+    if plain == JSON and any(asked.values()):
         raise DataError("view, block and id_column are for Parquet; JSON names its views and ids itself")
-    if asked.view and asked.blocks:
+    if asked["view"] and asked["blocks"]:
         raise DataError("give view for a table that is one view, or block for one that holds several, not both")
     return plain
 
@@ -210,12 +189,6 @@ async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, en
 
 async def _refuse(_: Request, error: Exception) -> Response:
     """Answer with the message of an error of the package."""
-    assert isinstance(error, ViewfuseError)
     status, detail = status_and_detail(error)
     again = {"Retry-After": "1"} if status == 503 else None
     return Response(as_json({"detail": detail}), status, again, media_type=JSON)  # also letters that UTF-8 lacks
-
-
-async def _internal_error(_: Request, __: Exception) -> JSONResponse:
-    """Hide the details of an unexpected error from the caller; the log has them."""
-    return JSONResponse({"detail": INTERNAL_ERROR}, 500)

@@ -1,4 +1,4 @@
-"""Read the body of a request as Views. Its author is unknown, so everything in it is checked."""
+"""Limits of what is taken, and the body of a request as Views. Its author is unknown, so everything is checked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from viewfuse.data.categories import encoded_rows
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.readers import Reading, open_source
-from viewfuse.serve.limits import Limits, TooLarge
 
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
@@ -30,27 +30,51 @@ _BODY = "body"
 """What a table without a name would be called."""
 
 
-class Asked(NamedTuple):
-    """How a Parquet body is read: the words of the command line, from the address.
+class TooLarge(ViewfuseError):
+    """A request that the service could answer, but does not: it, or its answer, is larger than allowed."""
 
-    Attributes
-    ----------
-    view : the view that the table is
-    blocks : per view a pattern of its columns, for one wide table
-    id_column : name of the column of ids; the first one by default
-    """
 
-    view: str | None = None
-    blocks: Mapping[str, str] | None = None
-    id_column: str | None = None
+class TooLong(ViewfuseError):
+    """A request that was ended, since it took more time than allowed."""
+
+
+class Busy(ViewfuseError):
+    """All places are taken; the same request may succeed a moment later."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service takes."""
+
+    rows: int = 10_000  # of one request
+    bytes: int = 32_000_000  # of a body, of what a compressed one becomes, and of an answer, as far as that is known
+    places: int = 64  # requests that wait or run at the same time; others are sent away
+    seconds: float = 30.0  # of computing per request; then the process that computes is ended and replaced
+    header_seconds: float = 10.0  # for a header to arrive
+    body_seconds: float = 30.0
+    answer_seconds: float = 60.0  # for an answer to be taken
+    connections: int = 1000  # callers that are waited for; of more, the one that was waited for longest is let go
+
+    def check_rows(self, n: int) -> None:
+        """Refuse more samples than one request may have."""
+        if n > self.rows:
+            raise TooLarge(f"{n:,} samples are more than the {self.rows:,} of one request; send them in parts")
+
+    def check_body(self, n: int) -> None:
+        """Refuse a body that is too long, as it is or as it says that it will become."""
+        if n > self.bytes:
+            raise TooLarge(f"the body has more than {self.bytes:,} bytes; send the samples in parts")
+
+    def check_answer(self, n: int) -> None:
+        """Refuse a request whose answer would be too long."""
+        if n > self.bytes:
+            raise TooLarge(f"the answer would have about {n:,} bytes, more than {self.bytes:,}; send fewer samples")
 
 
 class Signs:
     """Counts the signs of a JSON body as it arrives: what has far more than samples need would fill the memory.
 
-    Parameters
-    ----------
-    n_views, width : views of the model, and columns of all of them
+    The model has `n_views` with `width` columns in all.
     """
 
     def __init__(self, limits: Limits, n_views: int, width: int) -> None:
@@ -64,10 +88,8 @@ class Signs:
         for sign, most in self._most.items():
             self._counts[sign] += part.count(sign)
             if self._counts[sign] > most:
-                raise TooLarge(
-                    f"the body has more than {most:,} times {sign.decode()!r}, far more than {self._rows:,} samples of "
-                    "this model need; send the samples in parts"
-                )
+                said = f"the body has more than {most:,} times {sign.decode()!r}, far more than {self._rows:,} samples"
+                raise TooLarge(f"{said} of this model need; send the samples in parts")
 
 
 def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> Views:
@@ -85,7 +107,9 @@ def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> 
     if len(views) > len(names):
         raise DataError(f"the body has {len(views):,} views, but the model has {', '.join(names)}; give no others")
     tables = {name: _table(name, view) for name, view in views.items()}
-    ids = _ids(content.get("ids"))
+    ids = content.get("ids")
+    if ids is not None and (not isinstance(ids, list) or not all(type(one) in (str, int) for one in ids)):
+        raise DataError("ids are no list of texts or whole numbers; give one per sample, or leave them out")
     counts = {name: len(rows) for name, (rows, _) in tables.items()} | ({} if ids is None else {"ids": len(ids)})
     limits.check_rows(max(counts.values()))
     if len(set(counts.values())) > 1:
@@ -98,18 +122,20 @@ def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> 
     return Views(given, ids=ids, columns=columns, allow_disjoint=True)
 
 
-def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: Sequence[str]) -> Views:
-    """Samples from a Parquet file: one view, columns of lists, or one wide table in blocks.
+def read_parquet(
+    body: bytes | bytearray, limits: Limits, names: Sequence[str], view: str | None, blocks: Mapping[str, str] | None,
+    id_column: str | None,
+) -> Views:  # fmt: skip
+    """Samples from a Parquet file: the one `view`, columns of lists, or one wide table in `blocks`.
 
     A process of its own parses it, whose time and memory are limited; what comes back is measured before it is used.
     `names` are those of the model's views: a table of its only one needs no name.
     """
-    view = asked.view or (names[0] if len(names) == 1 and not asked.blocks else None)
+    view = view or (names[0] if len(names) == 1 and not blocks else None)
     with TemporaryDirectory(prefix=TEMPORARY) as folder:
         path = Path(folder, f"{_BODY}.parquet")
         path.write_bytes(body)
-        paths = path if view is None else {view: path}
-        source = open_source(paths, Reading(id_column=asked.id_column, blocks=asked.blocks))
+        source = open_source(path if view is None else {view: path}, Reading(id_column=id_column, blocks=blocks))
         limits.check_rows(len(source))
         limits.check_body(sum(one.values.nbytes for one in source.views))
         views = source.read(placed=True)
@@ -120,10 +146,22 @@ def read_parquet(body: bytes | bytearray, limits: Limits, asked: Asked, names: S
 
 
 def _parsed(body: bytes | bytearray) -> Any:
+    """The content of JSON, in which no number is endless and no name stands twice."""
+
+    def no_number(name: str) -> NoReturn:
+        raise DataError(f"the body has {name}, which JSON does not know; write null for what is missing")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
+            raise DataError(f"{twice!r} stands twice in one object of the body; keep one")
+        return found
+
     if _LONG.search(body):
         raise DataError(_TOO_MANY_DIGITS)
     try:
-        return json.loads(body, parse_constant=_no_number, object_pairs_hook=_once)
+        return json.loads(body, parse_constant=no_number, object_pairs_hook=once)
     except DataError:
         raise
     except RecursionError:
@@ -134,19 +172,6 @@ def _parsed(body: bytes | bytearray) -> Any:
         raise DataError(_TOO_MANY_DIGITS) from None
 
 
-def _no_number(name: str) -> NoReturn:
-    raise DataError(f"the body has {name}, which JSON does not know; write null for what is missing")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        twice = next(name for name, n in counts.items() if n > 1)
-        raise DataError(f"{twice!r} stands twice in one object of the body; keep one")
-    return found
-
-
 def _table(name: str, view: Any) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
     """The rows of a view, None where a sample lacks it, and what its columns are called."""
     named = isinstance(view, dict)
@@ -154,9 +179,7 @@ def _table(name: str, view: Any) -> tuple[Sequence[Sequence[Any] | None], Sequen
         raise DataError(f"view {name!r} has {sorted(view)}; an object needs 'columns' and 'values', and nothing else")
     rows = view["values"] if named else view
     if not isinstance(rows, list) or not all(row is None or isinstance(row, list) for row in rows):
-        raise DataError(
-            f"view {name!r} is no list of rows; give a list of numbers per sample, null where it is missing"
-        )
+        raise DataError(f"view {name!r} is no list of rows; give a list of numbers per sample, null for none")
     width = max((len(row) for row in rows if row is not None), default=0)
     columns = view["columns"] if named else range(width)
     if named and not (isinstance(columns, list) and all(type(one) in (str, int) for one in columns)):
@@ -165,15 +188,5 @@ def _table(name: str, view: Any) -> tuple[Sequence[Sequence[Any] | None], Sequen
         raise DataError(f"view {name!r} has {len(columns)} names of columns, but rows of {width} numbers; give as many")
     for r, row in enumerate(rows):
         if row is not None and any(isinstance(cell, (list, dict)) for cell in row):  # text is looked at elsewhere
-            raise DataError(
-                f"view {name!r}, row {r} holds a list or an object; give numbers, null where one is missing"
-            )
+            raise DataError(f"view {name!r}, row {r} holds a list or an object; give numbers, null for none")
     return encoded_rows(rows, columns) if named else (rows, columns)
-
-
-def _ids(ids: Any) -> list[str | int] | None:
-    if ids is None:
-        return None
-    if not isinstance(ids, list) or not all(type(one) in (str, int) for one in ids):
-        raise DataError("ids are no list of texts or whole numbers; give one per sample, or leave them out")
-    return ids

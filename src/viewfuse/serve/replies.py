@@ -1,4 +1,4 @@
-"""What a worker process does with one request: read the body, ask the model, write the answer as JSON."""
+"""The model that is served, and what a worker process does with one request: read the body, ask the model, answer."""
 
 from __future__ import annotations
 
@@ -8,41 +8,103 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, compress, pairwise
+from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from viewfuse import errors
 from viewfuse.data.views import Views, stacked
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
+from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import Judged, as_json
-from viewfuse.serve.bodies import JSON, PARQUET, TEMPORARY, Asked, read_json, read_parquet
-from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
-from viewfuse.serve.opened import Opened, plain_names
+from viewfuse.methods import load
+from viewfuse.report.html import filled as filled_in
+from viewfuse.report.html import join, tag
+from viewfuse.report.page import run_page
+from viewfuse.report.run_folder import read_run
+from viewfuse.report.tables import count
+from viewfuse.serve.bodies import JSON, TEMPORARY, Busy, Limits, TooLarge, TooLong, read_json, read_parquet
 from viewfuse.serve.worker import Facts, joined, parted
-from viewfuse.utils.settings import Setting, spelled
+from viewfuse.utils.jobs import chosen_device
+from viewfuse.utils.settings import Setting, Spell, spelled
 
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
 
 T = TypeVar("T")
 INTERNAL_ERROR = "internal error; the log of the service has the details"
-_STATUS = {
-    TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, Busy: 503, TooLong: 504,
-}  # fmt: skip
+_STATUS = {TooLarge: 413, NotEnoughMemory: 413, DataError: 422, SettingError: 422, Busy: 503, TooLong: 504}
 _BODY_PATH = re.compile(rf"{re.escape(gettempdir())}\S*{TEMPORARY}\w+/body\.parquet")
 _MOST_LETTERS = 2000
 """Of a message: names in it come from the body, and may be as long as that."""
 _log = logging.getLogger(__name__)
 _BYTES_PER_NUMBER = 12
 """In JSON, about."""
-Answer = dict[str, Any]
-Question = Callable[["MultiViewClusterer", Views, Limits], Answer]
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model that is ready."""
+
+    fitted: MultiViewClusterer  # on the CPU; `settle` moves it
+    device: str  # where it is asked
+    facts: dict[str, Any]  # what /model says
+    page: str  # the report of a run; of a model alone, a few words
+
+    def settle(self) -> None:
+        """Bring the model to its device, in the process that asks it."""
+        self.fitted.device = self.device
+        self.fitted._model = self.fitted._placed_model()
+
+
+def open_folder(folder: Path, device: str, spell: Spell = str) -> Opened:
+    """Open a model, or the folder of a run with the model inside."""
+    is_run = (folder / "model" / MANIFEST).is_file() and not (folder / MANIFEST).exists()
+    model = folder / "model" if is_run else folder
+    if device == "auto":  # found without using it: a process that has used a GPU cannot fork
+        device = "cuda:0" if torch.cuda.device_count() else "cpu"
+    elif not device.startswith("cuda") or not torch.cuda.device_count():
+        chosen_device(device)  # says what is wrong
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # in processes that are forked later, torch would wait for its threads for ever
+    try:
+        fitted = load(model, device="cpu")
+    finally:
+        torch.set_num_threads(n_threads)
+    manifest = read_manifest(model)
+    facts = {
+        "method": manifest["method"]["name"],
+        "clusters": len(fitted.cluster_centers_),
+        "names": {str(label): name for label, name in fitted.cluster_names_.items()},
+        "samples": len(fitted.ids_),
+        "views": {
+            str(view["name"]): plain_names(view.get("columns") or range(view["width"])) for view in manifest["views"]
+        },
+        "scaling": manifest.get("scaling"),
+        "versions": manifest["versions"],
+        "version": checksum(manifest)[:16],  # which tells one model from another
+    }
+    return Opened(fitted, device, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
+
+
+def plain_names(columns: Sequence[Any]) -> list[str | int]:
+    """Names of columns as bodies give them."""
+    return [column if isinstance(column, (str, int)) else str(column) for column in columns]
+
+
+def _page(facts: dict[str, Any]) -> str:
+    """A few words about a model; the report of a run says more."""
+    views = [tag("li", f"{name}: {count(len(columns), 'column')}") for name, columns in facts["views"].items()]
+    title, samples = f"A model of {count(facts['clusters'], 'cluster')}", count(facts["samples"], "sample")
+    return filled_in("model.html", title=title, samples=samples, views=join(views))
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:
@@ -64,91 +126,83 @@ def _judged_together(
 
     Those are all where there is anything to warn of: a warning may name samples, and is for one caller only.
     """
+
+    def complete(body: bytearray) -> Views:
+        return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
+
     views: dict[int, Views] = {}
     for i, (facts, body) in enumerate(several):
         if (facts["question"], facts["kind"]) == ("predict", JSON):
             with suppress(Exception):  # it is found again where the request is answered
-                views[i] = _recorded(partial(_complete, fitted, limits, body))[0]
-    if not views:
-        return {}
+                views[i] = _recorded(partial(complete, body))[0]
     try:
         judged, warned = _recorded(lambda: fitted.judge(stacked(list(views.values()))))
-    except Exception:  # each is asked alone then, so that the fault of one is said to its caller only
+    except Exception:  # there is none, or each is asked alone, so that the fault of one is said to its caller only
         return {}
     ends = list(accumulate(map(len, views.values()), initial=0))
     parts = (Judged._make(said[first:last] for said in judged) for first, last in pairwise(ends))
     return {} if warned else dict(zip(views, parts, strict=True))
 
 
-def _complete(fitted: MultiViewClusterer, limits: Limits, body: bytearray) -> Views:
-    """The samples of a JSON body as the model takes them."""
-    return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
-
-
 def _reply(
     opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None = None
 ) -> tuple[Facts, bytes]:
+    fitted, question = opened.fitted, QUESTIONS[facts["question"]]
+
+    def answered() -> tuple[Facts, Facts]:
+        if facts["kind"] == JSON:
+            views = read_json(body, limits, fitted.view_names_)
+        else:
+            views = read_parquet(body, limits, fitted.view_names_, **facts["asked"])
+        if question is not predict:
+            return question(fitted, views, limits), {}
+        found = predict(fitted, views, limits, judged)
+        return found, _seen(found, views, fitted.view_names_)
+
     try:
-        (found, seen), warned = _recorded(partial(_answered, opened, limits, facts, body, judged))
-    except MissingPackage:
-        return _refusal(501, "this service cannot read Parquet, as it lacks a package; send JSON")
-    except ViewfuseError as error:
-        return _refusal(*status_and_detail(error))
-    except MemoryError:
-        return _refusal(413, "the request does not fit into the memory of the service; send fewer samples")
+        (found, seen), warned = _recorded(answered)
+    except (ViewfuseError, MemoryError) as error:
+        status, detail = status_and_detail(error)
     except Exception:
         _log.exception("a request failed")
-        return _refusal(500, INTERNAL_ERROR)
-    version = {"model": opened.facts["version"]}
-    text = as_json({**found, **version, "warnings": warned})
-    return {"status": 200, "rows": len(found["ids"]), "seen": seen}, text.encode()
+        status, detail = 500, INTERNAL_ERROR
+    else:
+        text = as_json({**found, "model": opened.facts["version"], "warnings": warned})
+        return {"status": 200, "rows": len(found["ids"]), "seen": seen}, text.encode()
+    return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
 
 
-def status_and_detail(error: ViewfuseError) -> tuple[int, str]:
+def status_and_detail(error: Exception) -> tuple[int, str]:
     """The HTTP status of an error, and its message for the caller."""
+    if isinstance(error, MissingPackage):
+        return 501, "this service cannot read Parquet, as it lacks a package; send JSON"
+    if not isinstance(error, ViewfuseError):
+        return 413, "the request does not fit into the memory of the service; send fewer samples"
     return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500), _for_callers(error)
 
 
 def _for_callers(message: object) -> str:
     """An error or a warning for a caller: parameters as in the address, no path of this machine, not too long."""
-    text = _BODY_PATH.sub("the body", spelled(message, _in_address))
+
+    def in_address(setting: Setting) -> str | None:
+        if setting.name == "blocks" and setting.value:
+            return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
+        return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
+
+    text = _BODY_PATH.sub("the body", spelled(message, in_address))
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} ..."
 
 
-def _in_address(setting: Setting) -> str | None:
-    """A parameter of reading files as the address of a request has it."""
-    if setting.name == "blocks" and setting.value:
-        return "&".join(f"block={view}={pattern}" for view, pattern in setting.value.items())
-    return {"blocks": "block", "id_column": "id_column"}.get(setting.name)
-
-
-def _refusal(status: int, detail: str) -> tuple[Facts, bytes]:
-    return {"status": status, "rows": 0}, as_json({"detail": detail}).encode()  # also letters that UTF-8 lacks
-
-
-def _answered(
-    opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None
-) -> tuple[Answer, Facts]:
-    """The answer, and what is counted of it."""
-    names = opened.fitted.view_names_
-    if facts["kind"] == PARQUET:
-        views: Views = read_parquet(body, limits, Asked(**facts["asked"]), names)
-    else:
-        views = read_json(body, limits, names)
-    question = QUESTIONS[facts["question"]] if judged is None else partial(predict, judged=judged)
-    found = question(opened.fitted, views, limits)
-    return found, _seen(found, views, names) if facts["question"] == "predict" else {}
-
-
-def _seen(found: Answer, views: Views, known: Sequence[str]) -> Facts:
+def _seen(found: Facts, views: Views, known: Sequence[str]) -> Facts:
     """What /metrics counts of predictions: sums over samples, by label and by which views of the model are missing."""
     there = dict(zip(views.names, views.mask.T.tolist(), strict=True))
     lacks = [[not own for own in there[name]] if name in there else [True] * len(views) for name in known]
-    lacking = Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True))
-    labels = Counter(str(label) for label in found["labels"])
-    sums = {"confidence": sum(found["confidence"]), "uncertain": sum(found["uncertain"])}
-    novel = sum(one > USUAL for one in found["novelty"])
-    return {"labels": labels, "missing": lacking, **sums, "novel": novel, "out_of_range": sum(found["out_of_range"])}
+    return {
+        "labels": Counter(map(str, found["labels"])),
+        "missing": Counter(" ".join(compress(known, own)) for own in zip(*lacks, strict=True)),
+        "novel": sum(one > USUAL for one in found["novelty"]),
+        **{name: sum(found[name]) for name in ("confidence", "uncertain", "out_of_range")},
+    }
 
 
 def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
@@ -165,7 +219,7 @@ def _recorded(work: Callable[[], T]) -> tuple[T, list[str]]:
     return result, list(ours)
 
 
-def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Judged | None = None) -> Answer:
+def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Judged | None = None) -> Facts:
     """The cluster of each sample, and how sure that is; `judged` is what the model says, where that is known."""
     limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
     complete, filled = fitted.complete(views)
@@ -184,7 +238,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Ju
     }
 
 
-def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """All views of each sample, with what the model expects where one is missing."""
     complete, filled = fitted.complete(views)
     limits.check_answer(_BYTES_PER_NUMBER * len(complete) * sum(complete.widths))
@@ -203,7 +257,7 @@ def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     }
 
 
-def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
+def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """Why each sample is where it is: the second-best cluster, the weights of its views, who stands in for them."""
     found = fitted.explain(views)
     return {
@@ -218,13 +272,13 @@ def explain(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Answer:
     }
 
 
-def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Answer:
+def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Facts:
     """Per sample the name of its cluster, None where it has none; nothing where no cluster has a name."""
     known = fitted.cluster_names_
     return {"names": [known.get(label) for label in labels.tolist()]} if known else {}
 
 
-QUESTIONS: Mapping[str, Question] = {"predict": predict, "impute": impute, "explain": explain}
+QUESTIONS: Mapping[str, Callable[..., Facts]] = {"predict": predict, "impute": impute, "explain": explain}
 """By the names of their addresses."""
 
 

@@ -9,14 +9,13 @@ import signal
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from viewfuse.errors import SettingError
-from viewfuse.serve.limits import Limits
+from viewfuse.serve.bodies import Limits
 
 _SECONDS_TO_FINISH = 30
 _WAITING_TO_CONNECT = 2048
@@ -40,15 +39,18 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(_WAITING_TO_CONNECT)
     except OSError as error:
         sock.close()
-        raise SettingError(
-            f"nothing can listen at {host}, port {port} ({error.strerror}); give another --port or --host"
-        ) from None
+        why = f"nothing can listen at {host}, port {port} ({error.strerror}); give another --port or --host"
+        raise SettingError(why) from None
     return sock
 
 
 def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are answered first, for at most half a minute."""
-    files = _room()
+    import resource  # where there are no forks, there are no limits either
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # Connections that there are file handles for: half of them, as as many may come at the same moment.
+    files = _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)
     config = uvicorn.Config(
         app,
         http=connections(limits, min(limits.connections + limits.places, files)),
@@ -75,83 +77,43 @@ def run(app: FastAPI, sock: socket.socket, limits: Limits, say: Callable[[str], 
         signal.signal(signal.SIGTERM, before)
 
 
-def _room() -> int:
-    """Connections that there are file handles for: half of them, as as many may come at the same moment."""
-    import resource  # where there are no forks, there are no limits either
-
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _WAITING_TO_CONNECT if soft == resource.RLIM_INFINITY else max(8, (soft - _OWN_FILES) // 2)
-
-
 class Counted(logging.Filter):
-    """Lets a line pass once a minute; the next one that passes says how many were like it."""
+    """Lets a line pass once a minute; the next one that passes says how many were like it.
+
+    Lines are alike that the same place in the code wrote, as messages may hold what callers sent.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._passed: dict[tuple[str, str], float] = {}
-        self._kept: dict[tuple[str, str], int] = {}
+        self._seen: dict[object, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is written."""
-        kind, now = (record.name, _kind(record)), monotonic()
-        if now - self._passed.get(kind, -_QUIET) < _QUIET:
-            self._kept[kind] = self._kept.get(kind, 0) + 1
+        kind = record.name, record.pathname, record.lineno, record.exc_info and record.exc_info[0]
+        now, (passed, kept) = monotonic(), self._seen.get(kind, (-_QUIET, 0))
+        if now - passed < _QUIET:
+            self._seen[kind] = passed, kept + 1
             return False
-        self._passed[kind] = now
-        kept = self._kept.pop(kind, 0)
+        self._seen[kind] = now, 0
         if kept:
             record.msg, record.args = f"{record.getMessage()} (and {kept:,} more like it)", ()
         return True
 
 
-def _kind(record: logging.LogRecord) -> str:
-    """What a line is about: the place in the code that wrote it, as messages may hold what callers sent."""
-    error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-    return f"{record.pathname}:{record.lineno}:{error}"
-
-
 class Waiting:
-    """Connections that wait for their callers, the one that has waited longest first."""
+    """Connections that have not sent their requests, with the bytes that came, and those that do not take answers."""
 
     def __init__(self, limits: Limits, connections: int) -> None:
-        self.limits, self._most, self._most_bytes = limits, connections, _BODIES * limits.bytes
-        self._received: dict[Connection, int] = {}
-        self._unread: dict[Connection, None] = {}
-        self._n_bytes = 0
+        self.limits, self._most, self.most_bytes = limits, connections, _BODIES * limits.bytes
+        self.received: dict[Connection, int] = {}
+        self.unread: dict[Connection, None] = {}
 
-    def add(self, connection: Connection) -> None:
-        """Wait for a caller; if too many are waited for, the first one is let go."""
-        self.remove(connection)
-        self._received[connection] = 0
-        if len(self._received) > self._most:
-            self._first().transport.abort()
-
-    def remove(self, connection: Connection) -> None:
-        """Wait no longer: the request is there, or the caller has gone."""
-        self._n_bytes -= self._received.pop(connection, 0)
-
-    def count(self, connection: Connection, n: int) -> None:
-        """Note bytes that have come; if too many wait for their rest, the first one is let go."""
-        if connection in self._received:
-            self._received[connection] += n
-            self._n_bytes += n
-            if self._n_bytes > self._most_bytes:
-                self._first().transport.abort()
-
-    def is_unread(self, connection: Connection) -> None:
-        """Note an answer that is not taken; if too much waits to be taken, the first one is let go."""
-        self._unread[connection] = None
-        if sum(one.transport.get_write_buffer_size() for one in self._unread) > self._most_bytes:
-            next(iter(self._unread)).transport.abort()
-
-    def is_read(self, connection: Connection) -> None:
-        """The answer was taken, or the caller has gone."""
-        self._unread.pop(connection, None)
-
-    def _first(self) -> Connection:
-        found = next(iter(self._received))
-        self.remove(found)
-        return found
+    def check(self) -> None:
+        """Let the connections go that have been waited for longest, where they are too many or hold too much."""
+        while len(self.received) > self._most or sum(self.received.values()) > self.most_bytes:
+            first = next(iter(self.received))
+            del self.received[first]
+            first.transport.abort()
 
 
 class Connection(H11Protocol):
@@ -161,8 +123,7 @@ class Connection(H11Protocol):
     """
 
     waiting: Waiting
-    _alarm: asyncio.TimerHandle | None = None
-    _taking: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -171,8 +132,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
-        if self.cycle is None or not self.cycle.response_complete:  # else nothing keeps it
-            self.waiting.count(self, len(data))
+        if self in self.waiting.received and (self.cycle is None or not self.cycle.response_complete):  # else not kept
+            self.waiting.received[self] += len(data)
+            self.waiting.check()
         if not self.transport.is_closing():
             super().data_received(data)
         self._look()
@@ -184,46 +146,49 @@ class Connection(H11Protocol):
         self._look()
 
     def pause_writing(self) -> None:
-        """The caller takes its answer more slowly than it comes."""
+        """The caller takes its answer more slowly than it comes; if too much is not taken, the first one is let go."""
         super().pause_writing()
-        self._taking = self.loop.call_later(self.waiting.limits.answer_seconds, self.transport.abort)
-        self.waiting.is_unread(self)
+        unread = self.waiting.unread
+        unread[self] = None
+        self._limit(self.waiting.limits.answer_seconds)
+        if sum(one.transport.get_write_buffer_size() for one in unread) > self.waiting.most_bytes:
+            next(iter(unread)).transport.abort()
 
     def resume_writing(self) -> None:
         """The answer was taken, nearly."""
         super().resume_writing()
-        self._taking = _stopped(self._taking)
-        self.waiting.is_read(self)
+        self.waiting.unread.pop(self, None)
+        self._limit(self.waiting.limits.header_seconds if self in self.waiting.received else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the caller."""
-        self._alarm, self._taking = _stopped(self._alarm), _stopped(self._taking)
-        self.waiting.remove(self)
-        self.waiting.is_read(self)
+        self._limit(None)
+        self.waiting.received.pop(self, None)
+        self.waiting.unread.pop(self, None)
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        _stopped(self._alarm)
-        self._alarm = self.loop.call_later(self.waiting.limits.header_seconds, self._give_up)
-        self.waiting.add(self)
+    def _limit(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
-    def _give_up(self) -> None:
-        if self._taking is None:  # else that has a time of its own
-            self.transport.abort()
+    def _wait(self) -> None:
+        """Wait for a header, as the last of those that are waited for."""
+        if self not in self.waiting.unread:  # else the answer before has a time of its own
+            self._limit(self.waiting.limits.header_seconds)
+        self.waiting.received.pop(self, None)
+        self.waiting.received[self] = 0
+        self.waiting.check()
 
     def _look(self) -> None:
         """See whether a header, or even a whole request, has come."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self._alarm = _stopped(self._alarm)
+            if self not in self.waiting.unread:
+                self._limit(None)
             if not self.cycle.more_body:
-                self.waiting.remove(self)
+                self.waiting.received.pop(self, None)
 
 
 def connections(limits: Limits, most: int) -> type[Connection]:
     """The connections of one service; they know of each other."""
     return type("Connection", (Connection,), {"waiting": Waiting(limits, most)})
-
-
-def _stopped(timer: asyncio.TimerHandle | None) -> Any:
-    if timer is not None:
-        timer.cancel()

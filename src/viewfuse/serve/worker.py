@@ -1,11 +1,8 @@
 """Two queues of requests, each with a forked process that asks the model; a request that finds no place is refused.
 
-Small requests that wait are asked together, as the model needs little more time for many samples than for one: after
-a moment in which others had the processor, all who waited are answered at once.
-
-A process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
-second copy of the model, and it can be ended at any moment. What is asked and answered travels through a pair of
-sockets: JSON and bytes, nothing pickled.
+Small requests that wait are asked together, as the model needs little more time for many samples than for one. A
+process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
+second copy of the model. What is asked and answered travels through a pair of sockets: JSON and bytes, not pickled.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.serve.limits import Busy, Limits, TooLong
+from viewfuse.serve.bodies import Busy, Limits, TooLong
 
 SHORT = 256_000
 """Bytes of a body of requests for the quick queue."""
@@ -56,15 +53,10 @@ class _Pending:
 
 
 class Queue:
-    """A process that answers one request at a time, and the places of requests that wait for it.
+    """A process that answers one request at a time, and the places of requests that wait for it or run.
 
-    All happens in the thread of the event loop, so nothing here needs a lock of threads.
-
-    Parameters
-    ----------
-    start : starts the process; called again whenever it has ended
-    places : requests that may wait or run
-    at_once : how many of these may have their bodies read; the others wait for that
+    `start` starts the process, again whenever it has ended; `at_once` requests may have their bodies read. All happens
+    in the thread of the event loop, so nothing here needs a lock of threads.
     """
 
     def __init__(self, start: Callable[[], Process], places: int, at_once: int) -> None:
@@ -93,7 +85,15 @@ class Queue:
         try:
             async with self._turn:
                 if own.found is None:
-                    await self._ask_with(own)
+                    small = [one for one in self._waiting if len(one.body) <= _SMALL]
+                    chosen = small[:_TOGETHER] if own in small else [own]
+                    for one in chosen:
+                        del self._waiting[one]
+                    try:
+                        await self._answer(chosen)
+                    finally:  # also where the caller whose turn it is stops waiting
+                        for one in chosen:
+                            one.found = one.found or Busy("the process has ended; try again in a moment")
         finally:
             self._waiting.pop(own, None)
         assert own.found is not None
@@ -101,24 +101,11 @@ class Queue:
             raise own.found
         return own.found
 
-    async def _ask_with(self, own: _Pending) -> None:
-        small = [one for one in self._waiting if len(one.body) <= _SMALL]
-        chosen = small[:_TOGETHER] if own in small else [own]
-        for one in chosen:
-            del self._waiting[one]
-        try:
-            await self._answer(chosen)
-        finally:  # also where the caller whose turn it is stops waiting
-            for one in chosen:
-                one.found = one.found or Busy("the process has ended; try again in a moment")
-
     async def _answer(self, chosen: Sequence[_Pending]) -> None:
         """Ask the process at once; one by one where it ended over them, as only one of them may be at fault."""
+        several = [(one.facts, one.body) for one in chosen]
         try:
-            if len(chosen) == 1:
-                chosen[0].found = await self.process().ask(chosen[0].facts, chosen[0].body)
-                return
-            found = await self.process().ask(*joined([(one.facts, one.body) for one in chosen]))
+            found = await self.process().ask(*(joined(several) if len(chosen) > 1 else several[0]))
         except ViewfuseError as error:
             if len(chosen) == 1:
                 chosen[0].found = error
@@ -126,7 +113,7 @@ class Queue:
             for one in chosen:
                 await self._answer([one])
         else:
-            for one, answer in zip(chosen, parted(*found), strict=True):
+            for one, answer in zip(chosen, parted(*found) if len(chosen) > 1 else [found], strict=True):
                 one.found = answer
 
     def process(self) -> Process:
@@ -170,7 +157,6 @@ class Worker:
         start = partial(Process, work=work, seconds=limits.seconds)
         self._quick = Queue(partial(start, prepare), limits.places, limits.places)
         self._long = Queue(partial(start, behind), limits.places, _AT_ONCE)
-        self.places = limits.places
 
     @property
     def is_ready(self) -> bool:
@@ -200,14 +186,7 @@ class Worker:
 
 
 class Process:
-    """A forked process, which ends when this object does.
-
-    Parameters
-    ----------
-    prepare : what the process does first
-    work : what it does with facts and bytes
-    seconds : time for each piece of work; the kernel ends the process when it is over
-    """
+    """A forked process, which ends when this object does, and by the kernel where a piece of work takes too long."""
 
     def __init__(self, prepare: Callable[[], None], work: Work, seconds: float) -> None:
         self._channel, theirs = socket.socketpair()
@@ -235,20 +214,19 @@ class Process:
         """Ask the process, and end it if the caller stops waiting. `content` is emptied."""
         try:
             async with asyncio.timeout(self._seconds + _PATIENCE):
-                await self._send(facts, content)
+                for part in _parts(facts, content):
+                    await asyncio.get_running_loop().sock_sendall(self._channel, part)
                 content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
                 n_facts, n_content = _LENGTHS.unpack(await self._receive(_LENGTHS.size))
                 return json.loads(await self._receive(n_facts)), await self._receive(n_content)
         except (EOFError, OSError):  # and TimeoutError, which is one of these
-            raise self._reason() from None
+            status = self.end()
         except BaseException:
             self.end()
             raise
-
-    async def _send(self, facts: Facts, content: bytearray) -> None:
-        loop = asyncio.get_running_loop()
-        for part in _parts(facts, content):
-            await loop.sock_sendall(self._channel, part)
+        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            raise TooLong(f"the request took more than {self._seconds:g} s of computing; send fewer samples")
+        raise Busy("the process that worked on this request has ended, and another one is there; try again")
 
     async def _receive(self, n: int) -> bytearray:
         loop, found = asyncio.get_running_loop(), bytearray(n)
@@ -260,28 +238,32 @@ class Process:
             left = left[got:]
         return found
 
-    def _reason(self) -> Exception:
-        """Why the process has ended while it worked."""
-        status = self.end()
-        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-            return TooLong(f"the request took more than {self._seconds:g} s of computing; send fewer samples")
-        return Busy("the process that worked on this request has ended, and another one is there; try again")
-
 
 def _end(pid: int, owner: int) -> int | None:
     """End a process; how it ended. In another forked process nothing is to be done."""
-    if os.getpid() != owner:
-        return None
     with suppress(ProcessLookupError, ChildProcessError):
-        os.kill(pid, signal.SIGKILL)
-        return os.waitpid(pid, 0)[1]
+        if os.getpid() == owner:
+            os.kill(pid, signal.SIGKILL)
+            return os.waitpid(pid, 0)[1]
     return None
 
 
 def _live(channel: socket.socket, prepare: Callable[[], None], work: Work, seconds: float) -> NoReturn:
-    """The life of the process: until the service closes its end of the channel, or time is over."""
+    """The life of the process: until the service closes its end of the channel, or time is over.
+
+    Signals and callers are left to the service: what it closes must be closed, and only it decides when to end.
+    """
     try:
-        _let_go(channel)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        # Other sockets become /dev/null and are not closed, so that no later file gets a number that others close.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for handle in map(int, os.listdir("/dev/fd")):
+            with suppress(OSError):  # the listing had a handle of its own
+                if handle != channel.fileno() and handle > 2 and stat.S_ISSOCK(os.fstat(handle).st_mode):
+                    os.dup2(nothing, handle)
         prepare()
         asked = channel.makefile("rb")
         while len(head := asked.read(_LENGTHS.size)) == _LENGTHS.size:
@@ -305,19 +287,3 @@ def _parts(facts: Facts, content: bytes | bytearray) -> list[bytes | bytearray]:
     text = json.dumps(facts).encode()
     head = _LENGTHS.pack(len(text), len(content)) + text
     return [head + content] if len(content) <= _SENT_AT_ONCE else [head, content]
-
-
-def _let_go(channel: socket.socket) -> None:
-    """Leave signals and callers to the service: what it closes must be closed, and only it decides when to end.
-
-    Other sockets become /dev/null instead of being closed, so that no later file gets a number that other code closes.
-    """
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for handle in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError):  # the listing had a handle of its own
-            if handle != channel.fileno() and handle > 2 and stat.S_ISSOCK(os.fstat(handle).st_mode):
-                os.dup2(nothing, handle)
