@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import Values, column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.given import column_sums, filled, parts_of, row_sums, times_columns
 from viewfuse.data.given import stored as stored_values
 from viewfuse.data.given import with_stored as with_values
 from viewfuse.data.views import Views
@@ -107,11 +107,11 @@ def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 
 def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
     """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
-    words = [one.how in SPARSE for one in reduction.front_ends]
-    alone = [np.empty(0, bool)] * len(words)  # columns that at most one row has
-    for v in np.flatnonzero(words).tolist():
-        parts = parts_of(views.arrays[v], views.mask[:, v])
-        alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
+    alone = [np.empty(0, bool)] * len(views.names)  # columns that at most one row has
+    for v, front_end in enumerate(reduction.front_ends):
+        if front_end.how in SPARSE:
+            parts = parts_of(views.arrays[v], views.mask[:, v])
+            alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
     return _shares(reduction, views, alone)
 
 
@@ -119,12 +119,10 @@ def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]
     found = np.full(views.mask.shape, np.nan)
     for v, (front_end, own) in enumerate(zip(reduction.front_ends, columns, strict=True)):
         if front_end.how in SPARSE:
-            parts = [_share(part, own) for part in parts_of(views.arrays[v], views.mask[:, v])]
-            found[views.mask[:, v], v] = np.concatenate(parts) if parts else []
+            shares = []
+            for part in parts_of(views.arrays[v], views.mask[:, v]):
+                logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
+                sums = row_sums(logs)
+                shares.append(row_sums(times_columns(logs, own.astype(np.float64))) / np.where(sums > 0, sums, 1.0))
+            found[views.mask[:, v], v] = np.concatenate(shares) if shares else []
     return found
-
-
-def _share(part: Values, columns: NDArray[np.bool_]) -> NDArray[np.float64]:
-    logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
-    sums = row_sums(logs)
-    return row_sums(times_columns(logs, columns.astype(np.float64))) / np.where(sums > 0, sums, 1.0)
