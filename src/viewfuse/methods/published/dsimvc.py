@@ -57,14 +57,6 @@ class Found(NamedTuple):
         return (self.each * weights).mean(dim=1) + self.shared
 
 
-class Rates(NamedTuple):
-    """Learning rates: of the network, of the step that weights are judged by, of the weights."""
-
-    network: float
-    virtual: float
-    weights: float
-
-
 class TwoLevels:
     """Steps of both levels, for several networks side by side.
 
@@ -73,18 +65,24 @@ class TwoLevels:
     network : the stacked network
     losses : what is made of its output
     n_clusters : of which the network gives probabilities
+    rates : of learning of the network, of the step that weights are judged by, of learning of the weights
     """
 
     def __init__(
-        self, network: nn.Module, losses: Callable[..., Found], n_clusters: int, seeds: Sequence[int], rates: Rates
+        self,
+        network: nn.Module,
+        losses: Callable[..., Found],
+        n_clusters: int,
+        seeds: Sequence[int],
+        rates: tuple[float, float, float],
     ) -> None:
-        self._network, self._losses, self._virtual_rate = network, losses, rates.virtual
+        self._network, self._losses, self._virtual_rate = network, losses, rates[1]
         weighers = [MLP((n_clusters, _HIDDEN, 1)) for _ in seeds]
         for weigher, seed in zip(weighers, seeds, strict=True):
-            start_weights(weigher, generator_for_start(int(np.random.SeedSequence([seed, 8]).generate_state(1)[0])))
+            start_weights(weigher, _generator(seed, 8))
         self.weigher: Any = stack(weighers).to(next(network.parameters()))
-        self._adam = Adam(network.parameters(), lr=rates.network)
-        self._weigher_adam = Adam(self.weigher.parameters(), lr=rates.weights)
+        self._adam = Adam(network.parameters(), lr=rates[0])
+        self._weigher_adam = Adam(self.weigher.parameters(), lr=rates[2])
 
     def step(self, complete: Sequence[Tensor], filled: Sequence[Tensor]) -> Tensor:
         """Update the weights of filled samples, then the network; returns losses of shape (replicates,).
@@ -124,6 +122,11 @@ class TwoLevels:
         return found / found.sum(dim=1, keepdim=True)
 
 
+def _generator(seed: int, stream: int) -> torch.Generator:
+    """A stream of random numbers of a seed."""
+    return generator_for_start(int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
+
+
 @torch.no_grad()
 def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
     """Put the means of donors into the gaps of all samples.
@@ -136,8 +139,11 @@ def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
     features : of all samples, by which neighbours are found; per view (replicates, samples, width), of length 1
     """
     for rows in torch.split(torch.arange(training.present.shape[1], device=training.device), _ROWS):
-        present = training.present[:, rows]
-        near = [_similar(training, own, w, rows) for w, own in enumerate(features)]
+        present, near = training.present[:, rows], []
+        for w, own in enumerate(features):  # inner products with all others that have view w
+            inner = (own[:, rows] @ own.mT).masked_fill(~training.present[:, None, :, w], -torch.inf)
+            inner[:, torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+            near.append(inner)
         for v, view in enumerate(training.values):
             sums, counts = torch.zeros_like(view[:, rows]), torch.zeros_like(view[:, rows, :1])
             for w in (other for other in range(len(near)) if other != v):
@@ -147,23 +153,14 @@ def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
             view[:, rows] = torch.where(counts > 0, sums / counts.clamp(min=1), view[:, rows])
 
 
-def _similar(training: Training, features: Tensor, w: int, rows: Tensor) -> Tensor:
-    """Inner products with the features of all others that have view w; of shape (replicates, batch, samples)."""
-    own = (features[:, rows] @ features.mT).masked_fill(~training.present[:, None, :, w], -torch.inf)
-    own[:, torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-    return own
-
-
 def _donors(training: Training, near: Tensor, v: int, asked: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of up to three donors of view v, of shape (replicates, batch, donors), and which of them count."""
     have = training.present[:, None, :, v]
     best = near.masked_fill(~have, -torch.inf).topk(min(DONORS, near.shape[2]), dim=2)
-    needed = (DONORS - counts).clamp(min=0)
-    taken = torch.arange(best.indices.shape[2], device=near.device) < needed
+    needed, places = (DONORS - counts).clamp(min=0), torch.arange(best.indices.shape[2], device=near.device)
     # A sample that has three donors already takes the very nearest, if it has the view.
     very = near.amax(dim=2, keepdim=True) == best.values[..., :1]
-    first = torch.arange(best.indices.shape[2], device=near.device) == 0
-    taken = torch.where(needed > 0, taken, first & very)
+    taken = torch.where(needed > 0, places < needed, (places == 0) & very)
     return best.indices, (taken & asked[..., None] & ~best.values.isneginf()).to(counts.dtype)
 
 
@@ -305,26 +302,32 @@ class DSIMVC(PublishedMethod):
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many complete samples."""
-        return (len(_complete(samples.present)),)
+        return (len(rows_to_learn_from(samples.present.all(dim=1))),)
 
     def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Reconstruction, a second network for neighbours, and the two levels."""
         sets = [_mean_filled(samples) for samples in sets]
-        rows = torch.stack([_complete(samples.present) for samples in sets])
-        main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
-        others = [self._second(samples, seed) for samples, seed in zip(sets, seeds, strict=True)]
+        rows = torch.stack([rows_to_learn_from(samples.present.all(dim=1)) for samples in sets])
+        main, others = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs), []
+        for samples, seed in zip(sets, seeds, strict=True):  # networks like the first that begin elsewhere
+            others.append(self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu"))
+            start_weights(others[-1], _generator(seed, 7))
+            others[-1].to(samples.present.device)
         second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
         steps = (self.neighbor_epochs, self.batch_size, self.learning_rate, partial(self._contrast, second), rows)
         self.go_through(second, [Stage("neighbours", *steps, last="drop short", same_adam=True)])
-        fill_gaps(main, _all_features(second))
+        with torch.no_grad():
+            features = [functional.normalize(own, dim=2) for own in second.network.model(second.values)[0]]
+        fill_gaps(main, features)
         self._learn_safely(main, rows)
         main.unstack()
         return [run.history for run in main.runs]
 
     def _learn_safely(self, training: Training, rows: Tensor) -> None:
         """The two levels, from complete samples at `rows` and all others, whose gaps are filled."""
-        others = torch.stack([_others(own, training.n_samples) for own in rows])
-        rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
+        everybody = torch.arange(training.n_samples, device=rows.device)
+        others = torch.stack([everybody[~torch.isin(everybody, own)] for own in rows])
+        rates = self.learning_rate, self.virtual_rate, self.weight_rate
         levels = TwoLevels(training.network.model, _measured, self.n_clusters, training.seeds, rates)
         for _ in range(self.iterations):
             began = time.perf_counter()
@@ -333,13 +336,6 @@ class DSIMVC(PublishedMethod):
             total = levels.step(*([training.view(v, own) for v in range(len(training.values))] for own in drawn))
             training.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
             check_diverged(training.runs)
-
-    def _second(self, samples: Samples, seed: int) -> Encoders:
-        """A network like the first, that begins elsewhere."""
-        found = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
-        start_weights(found, generator_for_start(int(np.random.SeedSequence([seed, 7]).generate_state(1)[0])))
-        assert isinstance(found, Encoders)
-        return found.to(samples.present.device)
 
     def _reconstructed(
         self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int], rows: Tensor, epochs: int
@@ -359,8 +355,7 @@ class DSIMVC(PublishedMethod):
     def _contrast(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """L_f + L_label of the second network, whose features have length 1."""
         features, labels = training.network.model([training.view(v, rows) for v in range(len(training.values))])
-        features = [functional.normalize(own, dim=2) for own in features]
-        each, clusters = pair_losses(features, labels)
+        each, clusters = pair_losses([functional.normalize(own, dim=2) for own in features], labels)
         return {"features": each.mean(dim=1), "clusters": clusters}
 
 
@@ -379,11 +374,6 @@ def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[T
     return each, clusters
 
 
-def _complete(present: Tensor) -> Tensor:
-    """Rows of complete samples; all rows where these are fewer than two."""
-    return rows_to_learn_from(present.all(dim=1))
-
-
 def _mean_filled(samples: Samples) -> Samples:
     """The samples with means of columns in their gaps."""
     views = []
@@ -393,19 +383,6 @@ def _mean_filled(samples: Samples) -> Samples:
     return Samples(views, samples.present, samples.neighbor_ids)
 
 
-@torch.no_grad()
-def _all_features(training: Training) -> list[Tensor]:
-    """Features of all samples, of length 1, per view of shape (replicates, samples, width)."""
-    return [functional.normalize(own, dim=2) for own in training.network.model(training.values)[0]]
-
-
 def _drawn(rows: Tensor, keys: Tensor, batch_size: int) -> Tensor:
     """A batch of rows, of shape (replicates, batch), in random order."""
     return rows.gather(1, shuffled(keys, rows.shape[1])[:, :batch_size])
-
-
-def _others(rows: Tensor, n: int) -> Tensor:
-    """All numbers below n that are not among `rows`."""
-    left = torch.ones(n, dtype=torch.bool, device=rows.device)
-    left[rows] = False
-    return left.nonzero().flatten()

@@ -21,13 +21,6 @@ DONORS = 5
 Arrays = Sequence[NDArray[np.float32]]
 
 
-def column_means(array: NDArray[np.float32], has: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Per column over the rows that are there, of shape (columns,); 0 without any: nothing is known of them."""
-    if not has.any():
-        return np.zeros(array.shape[1], dtype=np.float32)
-    return array[has].mean(axis=0, dtype=np.float64).astype(np.float32)
-
-
 def distances(
     own: Arrays, has: NDArray[np.bool_], others: Arrays, others_have: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
@@ -65,7 +58,10 @@ def fill_from_nearest(
     apart : distances of shape (rows, other rows), NaN where nothing is common; who is alone gets the mean of columns
     """
     (values, has), (theirs, they_have) = own, others
-    filled = np.where(has[:, None], values, column_means(theirs, they_have))
+    means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that nobody has
+    if they_have.any():
+        means = theirs[they_have].mean(axis=0, dtype=np.float64).astype(np.float32)
+    filled = np.where(has[:, None], values, means)
     (there,), (gone,) = np.nonzero(they_have), np.nonzero(~has)
     if not len(gone) or not len(there):
         return filled
@@ -94,10 +90,9 @@ class _FilledTable(ClusterNetwork):
         own, others = ([view.cpu().numpy() for view in one.values] for one in (samples, stored))
         has, they_have = (one.present.cpu().numpy() for one in (samples, stored))
         apart = distances(own, has, others, they_have) if self._donors else np.full((len(has), len(they_have)), np.nan)
-        filled = [
-            fill_from_nearest((own[v], has[:, v]), (others[v], they_have[:, v]), apart, max(1, self._donors))
-            for v in range(len(own))
-        ]
+        filled, count = [], max(1, self._donors)
+        for v, view in enumerate(own):
+            filled.append(fill_from_nearest((view, has[:, v]), (others[v], they_have[:, v]), apart, count))
         return torch.from_numpy(np.concatenate(filled, axis=1)).to(self.centers)
 
 

@@ -85,10 +85,8 @@ class _Layer(nn.Module):
         return found
 
     def _attend(self, tokens: Tensor, present: Tensor) -> Tensor:
-        parts = [
-            own(tokens).unflatten(-1, (self._heads, -1)).transpose(2, 3) for own in (self.query, self.key, self.value)
-        ]
-        query, key, value = parts  # of shape (replicates, batch, heads, tokens, width of a head)
+        parts = (own(tokens).unflatten(-1, (self._heads, -1)) for own in (self.query, self.key, self.value))
+        query, key, value = (own.transpose(2, 3) for own in parts)  # replicates, batch, heads, tokens, width of a head
         logits = query @ key.mT / query.shape[-1] ** 0.5
         seen = (present[..., :, None] & present[..., None, :])[:, :, None]
         weights = torch.where(seen, logits, _HIDDEN_LOGIT).softmax(dim=-1)
@@ -138,19 +136,15 @@ class _RecoverAndRefine(ClusterNetwork):
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The mean token of completed samples."""
-        values, present = completed(self.recover, [view[None] for view in samples.values], samples.present[None])
-        return mean_token(self.refine.tokens(values, present), present)[0]
+        values, present = [view[None] for view in samples.values], samples.present[None]
+        with torch.no_grad():
+            found = self.recover.decode(mean_token(self.recover.tokens(values, present), present))
+        everything = torch.ones_like(present)
+        return mean_token(self.refine.tokens(fill(values, found, present), everything), everything)[0]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """What the decoder makes of mean tokens."""
         return [view[0] for view in self.refine.decode(embedding[None])]
-
-
-@torch.no_grad()
-def completed(network: Transformer, values: Sequence[Tensor], present: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Samples whose missing views are what the network expects there, of shape (replicates, batch, columns)."""
-    found = network.decode(mean_token(network.tokens(values, present), present))
-    return fill(values, found, present), torch.ones_like(present)
 
 
 def fill(values: Sequence[Tensor], found: Sequence[Tensor], present: Tensor) -> list[Tensor]:
