@@ -305,7 +305,7 @@ def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) 
     ----------
     fitted : a fitted estimator
     parts : samples, a few at a time
-    alpha : see `Trusting.uncertain`
+    alpha : see `MultiViewClusterer.uncertain`
     """
     placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
 

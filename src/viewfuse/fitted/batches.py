@@ -1,10 +1,8 @@
 """Batch effects: what shifts and stretches the columns of a batch is estimated beside the clusters, and taken out.
 
-Samples of a group lie around one centre in every view; a batch moves all of them by one shift in each column, and has
-its own shares of the groups. Such a mixture of Gaussians, of all views together, is fitted by expectation and
-maximization to a few principal components of each view; Bayes' criterion tells how many groups there are. The shifts
-of all columns then follow from the groups by least squares. The mean of each batch alone would take out classes as
-well where batches have other shares of them, and a view alone tells less of the groups.
+A batch moves all samples by one shift in each column, and has its own shares of the groups. Such a mixture of Gaussians
+of all views together is fitted to a few principal components of each; Bayes' criterion tells how many groups there are.
+The shifts of all columns follow from the groups by least squares. The mean of each batch alone would take out classes.
 """
 
 from __future__ import annotations
@@ -48,11 +46,9 @@ _FOLLOWS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """What was found of each batch: per view float64 arrays of shape (batches, columns).
+    """What was found of each batch: a value is corrected by subtracting the shift and dividing by the factor.
 
-    Attributes
-    ----------
-    shifts, factors : a value of a batch is corrected by subtracting the one and dividing by the other
+    Per view float64 arrays of shape (batches, columns).
     """
 
     names: tuple[str, ...]
@@ -113,12 +109,7 @@ def fit_batches(views: Views) -> Batches:
 
 
 class BatchTable(NamedTuple):
-    """The rows of a view that are there, in columns of mean 0 and deviation 1, and what these were.
-
-    Attributes
-    ----------
-    there : of shape (samples,): whose rows these are
-    """
+    """The rows that are `there` of a view, in columns of mean 0 and deviation 1, and what these were."""
 
     values: NDArray[np.float64]
     there: NDArray[np.bool_]
@@ -139,13 +130,7 @@ class BatchTable(NamedTuple):
 def beside(groups: Any, values: NDArray[np.float64], batches: NDArray[np.float64]) -> tuple[Any, Any]:
     """The effect of each batch, of shape (batches, columns), and how far it stretches them, of shape (batches, 1).
 
-    The latter is the median of all columns: of a hundred samples, one column alone tells it to a tenth only.
-
-    Parameters
-    ----------
-    groups : of shape (samples, groups), the chance of each
-    values : of shape (samples, columns)
-    batches : of shape (samples, batches), 1 for that of a sample
+    `groups` has the chances of shape (samples, groups), `batches` 1 for the batch of each sample.
     """
     counts = batches.sum(axis=0)[:, None]
     added = _PRIOR**2 / counts[counts > 0].min()
@@ -191,11 +176,7 @@ def _components(table: BatchTable, batches: NDArray[np.float64]) -> NDArray[np.f
 def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: int) -> tuple[float, Any]:
     """Bayes' criterion of a mixture of `k` groups with batches, the more the better, and the chance of each group.
 
-    It begins with k-means where the means of batches are taken out, and missing views are 0.
-
-    Parameters
-    ----------
-    points : per view its components, and who has it
+    It begins with k-means where the means of batches are taken out. `points` are components per view, and who has it.
     """
     n, n_batches = batches.shape
     start = np.zeros((n, sum(own.shape[1] for own, _ in points)))
@@ -234,13 +215,7 @@ def _grouped(points: torch.Tensor, k: int) -> NDArray[np.int64]:
 
 
 def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> BatchEffects:
-    """How far clusters follow the batches, and would without a correction; warns where both are confounded.
-
-    Parameters
-    ----------
-    views : the samples, with their batches
-    before : the same as they were before the correction
-    """
+    """How far clusters follow the batches, and would without a correction; warns where both are confounded."""
     batch = np.asarray(views.batch, dtype=str)
     names, counts = np.unique(batch, return_counts=True)
     after, n_clusters = float(adjusted_mutual_info_score(batch, labels)), len(np.unique(labels))

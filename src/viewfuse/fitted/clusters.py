@@ -44,13 +44,9 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ViewEffects:
-    """How far each column of a view sets each cluster apart, over the rows that are there.
+    """How far each column of a view sets each cluster apart, over the rows that are there; see `Difference`.
 
-    Attributes
-    ----------
-    labels : int array of shape (clusters,): those that have such rows, and others beside them
-    difference, mean, mean_of_others : float64 arrays of shape (clusters, columns), see `Difference`
-    varying : boolean array of shape (columns,): False for a column that never changes
+    `labels` are the clusters that have such rows, and others beside them; a column that is not `varying` never changes.
     """
 
     view: str
@@ -101,13 +97,7 @@ def view_effects(views: Views, v: int, labels: NDArray[np.int64], n_clusters: in
 
 
 def typical_samples(rows: NDArray[np.int64], confidence: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The rows that are surest of their cluster, the surest first; of equals those that come first.
-
-    Parameters
-    ----------
-    rows : row numbers of a cluster's samples, of shape (members,)
-    confidence : of all samples, of shape (samples,)
-    """
+    """The rows that are surest of their cluster, the surest first; of equals those that come first."""
     sure = np.round(confidence[rows].astype(np.float64), _DIGITS)
     return rows[np.argsort(-sure, kind="stable")[:N_TYPICAL]]
 
@@ -116,11 +106,6 @@ def representatives(labels: NDArray[np.int64], present: NDArray[np.bool_], keep:
     """Row numbers, in order: every cluster gives its share, samples with many views first; all for None.
 
     Samples with many views are neighbours in all of them and donors of any; among equals chance decides.
-
-    Parameters
-    ----------
-    labels : int array of shape (samples,)
-    present : boolean array of shape (samples, views)
     """
     n = len(labels)
     if keep is None:
@@ -144,13 +129,9 @@ def in_a_word(again: float) -> str:
 
 
 class Merge(NamedTuple):
-    """Two groups of clusters that join.
+    """Two groups of clusters that join, `left` groups remain.
 
-    Attributes
-    ----------
-    first, second : the labels in each group
-    distance : by how much joining them raises the sum of squares, as scipy's Ward linkage tells it
-    left : how many groups there are then
+    `distance` is by how much that raises the sum of squares, as scipy's Ward linkage tells it.
     """
 
     first: tuple[int, ...]
@@ -160,14 +141,9 @@ class Merge(NamedTuple):
 
 
 def merge_tree(centers: NDArray[Any], sizes: NDArray[Any]) -> tuple[Merge, ...]:
-    """The merges in their order, down to one group.
+    """The merges in their order, down to one group; numbers without a cluster, of infinite centres, are left out.
 
     scipy's linkage begins with single points, and clusters have sizes; so Ward's update of the distances stands here.
-
-    Parameters
-    ----------
-    centers : array of shape (clusters, embedding); infinite ones, of numbers without a cluster, are left out
-    sizes : of shape (clusters,): samples in each; an empty cluster counts as one sample
     """
     used = np.flatnonzero(np.isfinite(centers).all(axis=1))
     centers, sizes = centers[used], sizes[used]

@@ -1,9 +1,8 @@
 """Whether new samples are like those of training: view by view, and in what the model makes of them.
 
-Training samples are each other's nearest neighbours, often in pairs, so their distances are no draws like those of new
-samples. A part of them is set aside, and these and the new samples are compared by their distances to the rest: of
-samples of the same kind all p-values are then uniform, or larger. They are corrected for the number of tests by Holm's
-rule, so that at most one set of samples of the same kind in twenty gives an alarm.
+Training samples are each other's nearest neighbours, so a part of them is set aside, and these and the new samples are
+compared by their distances to the rest. P-values are corrected by Holm's rule: at most one set of samples of the same
+kind in twenty gives an alarm.
 """
 
 from __future__ import annotations
@@ -131,13 +130,7 @@ def warn_of_shifted(model: Model, new: Samples) -> None:
 def drift(
     model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES
 ) -> Drift:
-    """Compare new samples with those of training.
-
-    Parameters
-    ----------
-    training, chances : those of the training samples and of the new ones, of shape (samples, clusters)
-    names : of clusters, for the sentences
-    """
+    """Compare new samples with those of training, given chances of both, of shape (samples, clusters)."""
     before, now = (own.present.cpu().numpy() for own in (model.stored, new))
     found = [*_novelty(model, new), _out_of_range(model, new), _missing(before, now, model.names)]
     if training.shape[1] > 1:

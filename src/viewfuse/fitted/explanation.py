@@ -110,15 +110,7 @@ def explain(
     stability: NDArray[np.float32],
     merges: tuple[Merge, ...],
 ) -> Explanation:
-    """Say why samples are where the model places them.
-
-    Parameters
-    ----------
-    views : samples with the model's views, any of them missing
-    placed : what `Model.place` gives of them
-    training_ids : array of shape (training samples,)
-    stability, merges : of the clusters, see `Explanation`
-    """
+    """Say why samples are where the model places them; `placed` is what `Model.place` gives of them."""
     samples, embedding = placed
     probabilities = model.assign(samples, embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)

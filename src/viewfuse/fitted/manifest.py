@@ -241,12 +241,7 @@ _RULES = 4
 
 
 def fit_facts(views: Views, settings: Mapping[str, Any], device: Any) -> dict[str, Any]:
-    """All on which the numbers of a fit depend, by name.
-
-    Parameters
-    ----------
-    settings : parameters of the estimator that change what is learned
-    """
+    """All on which the numbers of a fit depend, by name; `settings` are parameters that change what is learned."""
     import scipy
     import sklearn
     import torch

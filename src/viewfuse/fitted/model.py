@@ -50,8 +50,7 @@ class Model:
     ----------
     names, columns, offsets : of the views that it was fitted on
     method : places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
-    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; (training samples, 0) in models of
-        earlier versions
+    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; without columns in earlier versions
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
     batches : the effects of batches, which are taken out of reduced samples
@@ -91,10 +90,7 @@ class Model:
         return self.filler.apply(measured_from(known, self.offsets))
 
     def place(self, views: Views) -> tuple[Samples, Tensor]:
-        """Complete samples, any of whose views are missing, with their neighbours among the stored ones.
-
-        Beside them embeddings of shape (samples, embedding).
-        """
+        """Complete samples with their neighbours among the stored ones, and embeddings, (samples, embedding)."""
         samples = self.locate(*self.tensors(views))
         embedding = embed(self.method, self.network, samples, self.stored, self.rows_per_pass(len(samples)))
         _check_finite(embedding, views)
@@ -181,12 +177,7 @@ class Model:
         return Surroundings.of(self.stored, self.unseen)
 
     def novelty(self, samples: Samples, views: Views | None = None) -> NDArray[np.float64]:
-        """How far samples lie from training samples, of shape (samples,); of training samples themselves without views.
-
-        Parameters
-        ----------
-        views : the same samples before they were reduced
-        """
+        """How far samples lie from training samples, of shape (samples,); without views of these themselves."""
         stored, unseen = self.stored, self.unseen
         if views is not None and not unseen.shape[1]:
             unseen = np.empty((len(samples), 0))
@@ -198,9 +189,9 @@ class Model:
         return self.surroundings.novelty(samples, unseen)
 
     def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
-        """Which samples, reduced and scaled, have a value far outside of the range of the training samples.
+        """Which samples, reduced and scaled, have a value ten times the range of the column outside of it.
 
-        Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
+        Or of the view's columns on average, whichever is wider.
         """
         low, high, view = self._far
         found = []
@@ -256,12 +247,7 @@ def _check_finite(embedding: Tensor, views: Views) -> None:
 
 
 class Source(NamedTuple):
-    """A set of samples as it was given, but for its values: those are filled, reduced, and without batch effects.
-
-    Attributes
-    ----------
-    before : the reduced samples with the effects of their batches; None where they have none
-    """
+    """A set of samples filled, reduced, and without batch effects; `before` has these, where there are any."""
 
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]

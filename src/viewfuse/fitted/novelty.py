@@ -1,10 +1,8 @@
 """How far samples lie from what a model knows: distances to the nearest training samples, view by view, in ranks.
 
-In each view that a sample has, the distance to the nearest training sample is ranked among those that the training
-samples have to each other: the share of them that is nearer. In views of words, so is the share of a row's words that
-no training sample has: reduced rows do not hold these. All are combined as Fisher combines tests, by the sum of
--log(1 - share), over the root of their number. Novelty is the share of the training samples, of those with as many
-views, that have less: above 0.95 lies one in twenty samples of the same kind.
+The distance is ranked among those that the training samples have to each other; in views of words, so is the share of
+words that no training sample has. Fisher's sum of -log(1 - share), over the root of their number, combines them.
+Novelty is the share of the training samples with as many views that have less.
 """
 
 from __future__ import annotations
@@ -37,10 +35,8 @@ _EDGE = 1e-3
 class Surroundings:
     """How far training samples lie from each other, against which any samples are compared.
 
-    Attributes
-    ----------
-    known : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing; and
-        beside them, where there are views of words, the shares of words that no other training sample has
+    `known` has distances to the nearest other training sample, of shape (samples, views), NaN where a view is missing,
+    and beside them, where there are views of words, the shares of words that no other training sample has.
     """
 
     stored: Samples
@@ -48,12 +44,7 @@ class Surroundings:
 
     @classmethod
     def of(cls, stored: Samples, unseen: NDArray[np.float64]) -> Surroundings:
-        """Measure the training samples.
-
-        Parameters
-        ----------
-        unseen : see `unseen_by_others`; without columns where that is not known
-        """
+        """Measure the training samples; for `unseen` see `unseen_by_others`."""
         return cls(stored, np.hstack([neighbor_distances(stored, stored), unseen]))
 
     def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,8 +1,7 @@
 """A fitted model on disk: manifest.json and one safetensors file. Nothing in it can run code.
 
 The tensors file is named by its content and written first; the manifest names it and is replaced last, in one step.
-So a kill at any moment leaves the old model or the new one. Of two writers one waits for the other; a reader that comes
-between two writes reads again.
+So a kill leaves the old model or the new one. Of two writers one waits; a reader between two writes reads again.
 """
 
 from __future__ import annotations
@@ -60,13 +59,7 @@ _OURS = {"format": object, "versions": {"viewfuse": object}, "views": object, "f
 
 @dataclass(frozen=True)
 class Saved:
-    """What stands in a model folder.
-
-    Attributes
-    ----------
-    arrays : what fitting gave, by name: arrays of numbers
-    facts : all else that the estimator wants to find again; anything that JSON can hold
-    """
+    """What stands in a model folder: a model, arrays that fitting gave, and facts that JSON can hold."""
 
     model: Model
     arrays: dict[str, NDArray[Any]]
@@ -94,12 +87,7 @@ def save(folder: Path, saved: Saved) -> None:
 
 
 def load(folder: Path, methods: Mapping[str, BuildMethod]) -> Saved:
-    """Read a model; everything is checked before it is used.
-
-    Parameters
-    ----------
-    methods : by name, what makes a method from its saved configuration
-    """
+    """Read a model; everything is checked before it is used. `methods` make methods from saved configurations."""
     manifest, tensors = _read_both(folder)
     name = manifest["method"]["name"]
     if name not in methods:

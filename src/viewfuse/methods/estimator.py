@@ -248,8 +248,7 @@ def checked(estimator: T) -> T:
 def _plain(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> Any:
     """A value of the kind that a parameter is annotated with, in Python's own types; refuses others.
 
-    The same object where it has them already. `bounds` are "least", by default 1 for integers and 0 for others, and
-    "below".
+    `bounds` are "least", by default 1 for integers and 0 for others, and "below".
     """
     if kind == "int":
         if checked_count(name, value, int(bounds.get("least", 1))) > _LARGEST:

@@ -76,13 +76,7 @@ class CodeNetwork(ClusterNetwork):
     def encode(
         self, values: Sequence[Tensor], present: Tensor | None = None, dropout: Dropout | None = None
     ) -> list[Tensor]:
-        """Codes of shape (replicates, batch, width) of views of shape (replicates, batch, columns).
-
-        Parameters
-        ----------
-        present : who has which view, of shape (replicates, batch, views); None where all have all
-        dropout : see `viewfuse.nn.dense.MLP`
-        """
+        """Codes of shape (replicates, batch, width); `present` are rows that norms look at, None all."""
         shown = [None] * len(values) if present is None else present.unbind(dim=2)
         return [encode(x, own, dropout) for encode, x, own in zip(self.encoders, values, shown, strict=True)]
 
@@ -131,12 +125,7 @@ def rows_to_learn_from(chosen: Tensor) -> Tensor:
 
 
 def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any], rows: Tensor) -> dict[str, Tensor]:
-    """sum_v MSE of auto-encoders, of shape (replicates,).
-
-    Parameters
-    ----------
-    rows : of shape (replicates, batch), or (replicates, batch, views) where each view has rows of its own
-    """
+    """sum_v MSE of auto-encoders, of shape (replicates,); a third axis of `rows` has rows for each view."""
     errors = []
     for v, (encode, decode) in enumerate(zip(encoders, decoders, strict=True)):
         x = training.view(v, rows if rows.dim() == 2 else rows[..., v])

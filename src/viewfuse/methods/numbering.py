@@ -1,8 +1,7 @@
 """Numbers of clusters that stay from one fit to the next.
 
-A fit numbers its clusters as it finds them. Where it is to be like a former one, its clusters are matched to those of
-the former, one to one, so that as many samples as possible keep their number. The rest gets numbers that the former
-model never gave, and a number that no cluster has any more stays empty: it is not given to others.
+Clusters of a fit are matched to those of the former, one to one, so that as many samples as possible keep their number.
+The rest gets new numbers, and a number that no cluster has any more stays empty.
 """
 
 from __future__ import annotations
@@ -42,13 +41,9 @@ _NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
 
 
 class FormerLabels(NamedTuple):
-    """What a former model says of samples.
+    """What a former model says of samples: their clusters, of shape (samples,), and -1 where it does not know.
 
-    Attributes
-    ----------
-    labels : of shape (samples,): their clusters, and -1 where it does not know
-    by_ids : whether these are samples that it was fitted on; else it placed them
-    n_numbers : how many numbers it has given
+    `by_ids` says whether it was fitted on them; else it placed them. `n_numbers` is how many numbers it has given.
     """
 
     labels: NDArray[np.int64]
@@ -96,8 +91,8 @@ def renumbered(fitted: Fitted, former: FormerLabels) -> Fitted:
 
 
 def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitted:
-    """The same clusters under other numbers, below `width`: centres, chances and all that is in their order."""
-    decisions, trust = dict(fitted.decisions), trust_in(fitted.decisions)
+    """The same clusters under other numbers, below `width`; those that none has are infinitely far from all samples."""
+    decisions, trust, model = dict(fitted.decisions), trust_in(fitted.decisions), fitted.model
     if trust is not None:
         own = dict(zip(numbers.tolist(), trust.clusters, strict=True))
         reasons = [
@@ -106,7 +101,18 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
         ]
         clusters = [own.get(number, _NOTHING) for number in range(width)]
         decisions |= records(replace(trust, n_clusters=width, clusters=clusters, reasons=reasons))
-    return fitted._replace(model=_renumbered_model(fitted.model, numbers, width), decisions=decisions)
+    assert isinstance(model.method, URRLMethod)
+    config, centers, known = model.method.config, model.network.centers.detach(), model.calibration
+    wide = centers.new_full((width, centers.shape[1]), torch.inf)
+    wide[torch.from_numpy(numbers).to(wide.device)] = centers
+    model.network.centers = Parameter(wide)
+    method = replace(model.method, config=replace(config, n_clusters=width, hidden_dim=config.hidden_width))
+    if known is not None:
+        places = torch.from_numpy(numbers).to(known.labels)
+        again, shifts = np.zeros(width), np.zeros(width)
+        again[numbers], shifts[numbers] = known.again, known.shifts
+        known = replace(known, labels=places[known.labels.long()], again=again, shifts=shifts)
+    return fitted._replace(model=replace(model, method=method, calibration=known), decisions=decisions)
 
 
 def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:
@@ -115,24 +121,6 @@ def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[
     before = set(range(former.n_numbers))
     evidence = {"samples": int(known.sum()), "share": share, "by_ids": former.by_ids}
     return KeptNumbers(sorted(given & before), evidence, sorted(given - before), sorted(before - given))
-
-
-def _renumbered_model(model: Model, numbers: NDArray[np.int64], width: int) -> Model:
-    """A model whose clusters have other numbers; those that no cluster has are infinitely far from all samples."""
-    assert isinstance(model.method, URRLMethod)
-    network, config = model.network, model.method.config
-    centers = network.centers.detach()
-    wide = centers.new_full((width, centers.shape[1]), torch.inf)
-    wide[torch.from_numpy(numbers).to(wide.device)] = centers
-    network.centers = Parameter(wide)
-    method = replace(model.method, config=replace(config, n_clusters=width, hidden_dim=config.hidden_width))
-    known = model.calibration
-    if known is not None:
-        places = torch.from_numpy(numbers).to(known.labels)
-        again, shifts = np.zeros(width), np.zeros(width)
-        again[numbers], shifts[numbers] = known.again, known.shifts
-        known = replace(known, labels=places[known.labels.long()], again=again, shifts=shifts)
-    return replace(model, method=method, calibration=known)
 
 
 def without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:

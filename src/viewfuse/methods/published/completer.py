@@ -33,10 +33,7 @@ ViewPair = tuple[int, int, float, float]
 def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: float) -> Tensor:
     """L_cl of shape (replicates,): minus the mutual information of codes, minus alpha times their entropies.
 
-    Parameters
-    ----------
-    first, second : codes of shape (replicates, batch, L), whose rows sum to 1
-    both : which samples have both views, of shape (replicates, batch); 0 where no sample has both
+    Codes of shape (replicates, batch, L), whose rows sum to 1; 0 where no sample has `both` views.
     """
     joint = (first * both[:, :, None]).mT @ second  # P, of shape (replicates, L, L)
     joint = (joint + joint.mT) / 2

@@ -23,13 +23,7 @@ _SMALL = 1e-8
 
 
 def instance_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
-    """L_ins of shape (replicates,): the mean of (1 - cosine)^2 of a sample's codes in two views.
-
-    Parameters
-    ----------
-    first, second : codes of shape (replicates, batch, width)
-    both : which samples have both views, of shape (replicates, batch)
-    """
+    """L_ins of shape (replicates,): the mean of (1 - cosine)^2 of the codes of samples that have `both` views."""
     apart = (1 - functional.cosine_similarity(first, second, dim=2, eps=_SMALL)).square() * both
     return apart.sum(dim=1) / both.sum(dim=1).clamp(min=1)
 
@@ -37,8 +31,7 @@ def instance_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
 def prototype_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
     """L_pro of shape (replicates,): the mean of (1 - cosine)^2 of all columns of codes with all of another view's.
 
-    Columns are vectors over the samples that have both views. The paper matches columns first; its code, like this,
-    does not.
+    The paper matches columns first; its code, like this, does not.
     """
     columns = [functional.normalize(code * both[:, :, None], dim=1, eps=_SMALL) for code in (first, second)]
     return (1 - columns[0].mT @ columns[1]).square().mean(dim=(1, 2)) * both.any(dim=1)
@@ -67,12 +60,7 @@ class _ViewAutoencoders(CodeNetwork):
 def similarity_in_common_views(codes: Tensor, present: Tensor, others: Tensor, others_present: Tensor) -> Tensor:
     """Cosine of the mean codes of the views that a sample has, of shape (samples, others).
 
-    Negative infinity marks others that lack one of these views.
-
-    Parameters
-    ----------
-    codes, others : of shape (samples, views, width) and (others, views, width), zero where missing
-    present, others_present : boolean, of shape (samples, views) and (others, views)
+    Codes of shape (samples, views, width), zero where missing; -inf marks others that lack one of these views.
     """
     weights = present.to(codes.dtype)
     query = functional.normalize(codes.sum(dim=1), dim=1, eps=_SMALL)

@@ -1,7 +1,7 @@
 """DSIMVC (Tang and Liu, ICML 2022): samples whose gaps were filled are learned from as far as it is safe.
 
-Filled samples have weights. A weight is good if a step with it lowers the loss of complete samples: the weights are
-those of a small network that is trained for this, one level above the clustering.
+The weights of filled samples come from a small network. They are good if a step with them lowers the loss of complete
+samples.
 """
 
 from __future__ import annotations
@@ -50,22 +50,14 @@ class Found(NamedTuple):
     labels: Tensor
 
     def total(self, weights: Tensor | float = 1.0) -> Tensor:
-        """Of shape (replicates,); weights of shape (replicates, batch), which sum to 1, are divided by the batch, too.
-
-        So filled samples together count as much as one complete sample: the published program does that.
-        """
+        """Of shape (replicates,); weights that sum to 1 are divided by the batch, too, as in the published program."""
         return (self.each * weights).mean(dim=1) + self.shared
 
 
 class TwoLevels:
     """Steps of both levels, for several networks side by side.
 
-    Parameters
-    ----------
-    network : the stacked network
-    losses : what is made of its output
-    n_clusters : of which the network gives probabilities
-    rates : of learning of the network, of the step that weights are judged by, of learning of the weights
+    `rates` are those of the network, of the step that weights are judged by, and of the weights.
     """
 
     def __init__(
@@ -85,12 +77,7 @@ class TwoLevels:
         self._weigher_adam = Adam(self.weigher.parameters(), lr=rates[2])
 
     def step(self, complete: Sequence[Tensor], filled: Sequence[Tensor]) -> Tensor:
-        """Update the weights of filled samples, then the network; returns losses of shape (replicates,).
-
-        Parameters
-        ----------
-        complete, filled : per view of shape (replicates, batch, columns); there may be no filled samples
-        """
+        """Update the weights of filled samples, of which there may be none, then the network; returns losses."""
         # Copies: from the gradients of a network's own weights nothing may be computed.
         own = {name: one.clone() for name, one in self._network.named_parameters()}
         safe = self._found(own, complete)
@@ -129,14 +116,10 @@ def _generator(seed: int, stream: int) -> torch.Generator:
 
 @torch.no_grad()
 def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
-    """Put the means of donors into the gaps of all samples.
+    """Put the means of donors into the gaps of all samples; without any donor what stands there stays.
 
-    Each view that a sample has is asked in turn for those who are nearest and have the missing view, until there are
-    three; each further view adds its very nearest only. Without any donor what stands there stays.
-
-    Parameters
-    ----------
-    features : of all samples, by which neighbours are found; per view (replicates, samples, width), of length 1
+    Each view that a sample has is asked in turn for those who are nearest in features of length 1 and have the missing
+    view, until there are three; each further view adds its very nearest only.
     """
     for rows in torch.split(torch.arange(training.present.shape[1], device=training.device), _ROWS):
         present, near = training.present[:, rows], []
@@ -176,12 +159,7 @@ def feature_terms(first: Tensor, second: Tensor) -> Tensor:
 
 
 def label_loss(first: Tensor, second: Tensor) -> Tensor:
-    """L_label of shape (...): clusters are the same in two views, differ from each other, and are all used.
-
-    Parameters
-    ----------
-    first, second : probabilities of shape (..., batch, clusters)
-    """
+    """L_label of probabilities of shape (..., batch, clusters): clusters agree in two views, differ, and all occur."""
     columns = [functional.normalize(q, dim=-2) for q in (first, second)]
     partner = (columns[0] * columns[1]).sum(dim=-2)  # cosine of a cluster with itself in the other view
     total = torch.zeros_like(partner[..., 0])

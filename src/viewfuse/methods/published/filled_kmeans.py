@@ -24,14 +24,9 @@ Arrays = Sequence[NDArray[np.float32]]
 def distances(
     own: Arrays, has: NDArray[np.bool_], others: Arrays, others_have: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Euclidean, over common columns and as if there were more of them in proportion; of shape (rows, other rows).
+    """Euclidean, of shape (rows, other rows), over common columns and as if there were more of them in proportion.
 
-    NaN where two samples have no view in common.
-
-    Parameters
-    ----------
-    own, others : per view arrays of shape (rows, columns) and (other rows, columns)
-    has, others_have : boolean arrays of shape (rows, views) and (other rows, views)
+    NaN where two samples have no view in common. `has` and `others_have` are of shape (rows, views).
     """
     squares, common = np.zeros((2, len(has), len(others_have)))
     for v, (mine, theirs) in enumerate(zip(own, others, strict=True)):
@@ -52,10 +47,8 @@ def fill_from_nearest(
 ) -> NDArray[np.float32]:
     """A view of shape (rows, columns), missing rows filled with the mean of the nearest others that have it.
 
-    Parameters
-    ----------
-    own, others : values of shape (rows, columns), and who has them, of shape (rows,)
-    apart : distances of shape (rows, other rows), NaN where nothing is common; who is alone gets the mean of columns
+    `own` and `others` are values and who has them; who has nothing in common with others, which distances of NaN say,
+    gets the mean of columns.
     """
     (values, has), (theirs, they_have) = own, others
     means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that nobody has

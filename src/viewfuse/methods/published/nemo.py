@@ -29,13 +29,7 @@ _LINK = 1e-9
 
 
 def scaled_kernel(squares: Matrix, k: int) -> Matrix:
-    """SNF's kernel of shape (samples, samples): a normal density whose width is that of both neighbourhoods.
-
-    Parameters
-    ----------
-    squares : squared distances
-    k : nearest others whose mean distance is the width of a neighbourhood
-    """
+    """SNF's kernel of squared distances: a normal density as wide as the `k` nearest others of both samples are far."""
     near = np.sort(squares, axis=1)[:, 1 : k + 1]
     radius = near.mean(axis=1) if near.shape[1] else np.zeros(len(squares))
     width = _WIDTH * ((radius[:, None] + radius[None]) / 3 + squares / 3 + np.finfo(np.float64).eps)
@@ -43,13 +37,7 @@ def scaled_kernel(squares: Matrix, k: int) -> Matrix:
 
 
 def average_similarity(arrays: Sequence[NDArray[np.float32]], mask: NDArray[np.bool_]) -> Matrix:
-    """Of shape (samples, samples): the mean over common views; the mean of all others without a common view.
-
-    Parameters
-    ----------
-    arrays : per view of shape (samples, columns)
-    mask : boolean, of shape (samples, views)
-    """
+    """Of shape (samples, samples): the mean over common views; the mean of all others without a common view."""
     n = len(mask)
     total, common = np.zeros((n, n)), mask.astype(np.int64) @ mask.T.astype(np.int64)
     for v, array in enumerate(arrays):

@@ -25,13 +25,7 @@ _ROWS = 1024
 
 
 def reconstruction_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], shown: Tensor) -> Tensor:
-    """L_mse of shape (replicates,): the mean over views of the mean over all entries, missing ones as 0.
-
-    Parameters
-    ----------
-    found, wanted : per view of shape (replicates, batch, columns)
-    shown : which views count, of shape (replicates, batch, views)
-    """
+    """L_mse of shape (replicates,): the mean over views of the mean over all entries, those not `shown` as 0."""
     pairs = enumerate(zip(found, wanted, strict=True))
     errors = [((x - y).square() * shown[..., v, None]).mean(dim=(1, 2)) for v, (x, y) in pairs]
     return torch.stack(errors).mean(dim=0)
@@ -40,11 +34,8 @@ def reconstruction_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], shown
 def graph_loss(tokens: Tensor, memory: Tensor, neighbors: Tensor) -> Tensor:
     """L_graph of shape (replicates,): squared distances of tokens from those of neighbours, over all pairs of samples.
 
-    Parameters
-    ----------
-    tokens : e, of shape (replicates, batch, views, width)
-    memory : E, tokens of all samples from an earlier pass, of shape (replicates, samples, views, width)
-    neighbors : numbers of samples, of shape (replicates, batch, views, count)
+    Tokens e are of shape (replicates, batch, views, width), `memory`, E, has those of all samples from an earlier pass,
+    and `neighbors` numbers of samples, of shape (replicates, batch, views, count).
     """
     each = torch.arange(len(tokens), device=tokens.device)[:, None, None, None]
     views = torch.arange(tokens.shape[2], device=tokens.device)[:, None]

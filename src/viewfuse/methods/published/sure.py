@@ -37,12 +37,7 @@ def pair_distance(first: Tensor, second: Tensor) -> Tensor:
 def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: Tensor, robust: Tensor) -> Tensor:
     """Half the mean of y d^2 + (1 - y) (m - d)_+^2, or of the robust (1/m) (sqrt(d) (m - d))_+^2; (replicates,).
 
-    Parameters
-    ----------
-    distance : d, of shape (replicates, pairs)
-    positive : y, likewise boolean
-    both : which pairs count, as both of their samples have the views in question
-    margin, robust : m, and whether negative pairs that are near are spared; of shape (replicates,)
+    `distance` d and `positive` y of shape (replicates, pairs); `both` says which pairs count.
     """
     margin = margin[:, None]
     left = (margin - distance).clamp(min=0)
