@@ -188,25 +188,20 @@ def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: 
     groups = np.eye(k)[_grouped(torch.from_numpy(start).float(), k)]
     for _ in range(_ROUNDS):
         chances = batches @ np.log((batches.T @ groups + 1) / (batches.sum(axis=0)[:, None] + k))
-        for own, there in points:
-            chances[there] += _log_density(own, batches[there], groups[there])
+        for own, there in points:  # deviations along components are those of a batch, the same in all groups
+            mine, theirs = batches[there], groups[there]
+            centers, effect = _least_squares(own, mine, theirs, _TINY)
+            left = own - mine @ effect
+            squares, counts = _squares(left, theirs, centers), mine.sum(axis=0)[:, None]
+            spread = (mine.T @ squares + _PRIOR * squares.mean(axis=0)) / (counts + _PRIOR) + _TINY
+            far = ((left[:, None] - centers) ** 2 / (mine @ spread)[:, None]).sum(axis=2)
+            chances[there] += -(far + mine @ np.log(2 * np.pi * spread).sum(axis=1, keepdims=True)) / 2
         before, likelihood = likelihood, float(logsumexp(chances, axis=1).sum())
         groups = softmax(chances, axis=1)
         if likelihood - before < _TINY * n:
             break
     numbers = place * (k + 2 * n_batches) + n_batches * (k - 1)
     return likelihood - numbers * np.log(n) / 2, groups
-
-
-def _log_density(points: Any, batches: Any, groups: Any) -> Any:
-    """Of each sample in each group; deviations along components are those of its batch, the same in all groups."""
-    centers, effect = _least_squares(points, batches, groups, _TINY)
-    left = points - batches @ effect
-    squares = _squares(left, groups, centers)
-    counts = batches.sum(axis=0)[:, None]
-    spread = (batches.T @ squares + _PRIOR * squares.mean(axis=0)) / (counts + _PRIOR) + _TINY
-    far = ((left[:, None] - centers) ** 2 / (batches @ spread)[:, None]).sum(axis=2)
-    return -(far + batches @ np.log(2 * np.pi * spread).sum(axis=1, keepdims=True)) / 2
 
 
 def _grouped(points: torch.Tensor, k: int) -> NDArray[np.int64]:
@@ -219,27 +214,23 @@ def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> Bat
     batch = np.asarray(views.batch, dtype=str)
     names, counts = np.unique(batch, return_counts=True)
     after, n_clusters = float(adjusted_mutual_info_score(batch, labels)), len(np.unique(labels))
-    plain = float(np.mean([_without(before, v, n_clusters) for v in range(len(before.names))]))
+    plain = []  # of k-means in each view, columns of deviation 1
+    for v, array in enumerate(before.arrays):
+        rows, found = np.flatnonzero(before.mask[:, v])[:_MOST_ROWS], 0.0
+        if len(rows) > n_clusters:
+            points = torch.from_numpy(np.array(array[rows]))
+            points = (points - points.mean(dim=0)) / points.std(dim=0).clamp_min(1e-12)
+            found = float(adjusted_mutual_info_score(batch[rows], _grouped(points, n_clusters)))
+        plain.append(found)
     alone = {}
     for cluster in np.unique(labels):
         shares = np.array([(batch[labels == cluster] == name).mean() for name in names])
         if shares.max() >= _ALONE and counts[shares.argmax()] < _LARGE * len(batch):
             alone[str(cluster)] = str(names[shares.argmax()])
     sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    found = BatchEffects(sizes, {"before": plain, "after": after}, alone)
+    made = BatchEffects(sizes, {"before": float(np.mean(plain)), "after": after}, alone)
     if alone or after > _FOLLOWS:
         said = [f"cluster {cluster} is in batch {name!r} alone" for cluster, name in alone.items()]
         what = f"{', '.join(said) or 'clusters follow the batches'}: a class and its batch are confounded"
         warn(SuspiciousDataWarning(f"{what}, so these samples do not say what is one and what the other"))
-    return found
-
-
-def _without(views: Views, v: int, n_clusters: int) -> float:
-    """Adjusted mutual information of batches and k-means in one view, columns of deviation 1."""
-    rows = np.flatnonzero(views.mask[:, v])[:_MOST_ROWS]
-    if len(rows) <= n_clusters:
-        return 0.0
-    points = torch.from_numpy(np.array(views.arrays[v][rows]))
-    points = (points - points.mean(dim=0)) / points.std(dim=0).clamp_min(1e-12)
-    batch = np.asarray(views.batch, dtype=str)[rows]
-    return float(adjusted_mutual_info_score(batch, _grouped(points, n_clusters)))
+    return made

@@ -99,26 +99,15 @@ def _drawn(views: Views, seed: int) -> Views:
     return views[np.sort(np.random.default_rng([seed, 3]).choice(len(views), _ROWS, replace=False))]
 
 
-def pretrained(
-    source: Source,
-    config: Config,
-    scaling: str,
-    seed: int,
-    device: torch.device,
-    *,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
-) -> TrainState:
-    """A network under the first scaling with which training does not diverge."""
+def pretrained(source: Source, config: Config, scaling: str, seed: int, device: torch.device, **how: Any) -> TrainState:
+    """A network under the first scaling with which training does not diverge; for `how` see `pretrain`."""
     runs: list[TrainState] = []
     for scaler in scalers_of(source, scaling):
         values, present = scaled_tensors(source.reduced, scaler, device)
         stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        until = config.trial_epochs(len(present))
-        pretrain(runs[-1:], until, threads=threads, progress=progress, checkpoint=checkpoint)
+        pretrain(runs[-1:], config.trial_epochs(len(present)), **how)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)

@@ -284,7 +284,12 @@ class DSIMVC(PublishedMethod):
 
     def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Reconstruction, a second network for neighbours, and the two levels."""
-        sets = [_mean_filled(samples) for samples in sets]
+        filled = []  # means of columns stand in the gaps
+        for own in sets:
+            pairs = zip(own.values, own.present.T[..., None], strict=True)
+            views = [torch.where(there, view, view.sum(dim=0) / there.sum()) for view, there in pairs]
+            filled.append(Samples(views, own.present, own.neighbor_ids))
+        sets = filled
         rows = torch.stack([rows_to_learn_from(samples.present.all(dim=1)) for samples in sets])
         main, others = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs), []
         for samples, seed in zip(sets, seeds, strict=True):  # networks like the first that begin elsewhere
@@ -297,23 +302,19 @@ class DSIMVC(PublishedMethod):
         with torch.no_grad():
             features = [functional.normalize(own, dim=2) for own in second.network.model(second.values)[0]]
         fill_gaps(main, features)
-        self._learn_safely(main, rows)
-        main.unstack()
-        return [run.history for run in main.runs]
-
-    def _learn_safely(self, training: Training, rows: Tensor) -> None:
-        """The two levels, from complete samples at `rows` and all others, whose gaps are filled."""
-        everybody = torch.arange(training.n_samples, device=rows.device)
-        others = torch.stack([everybody[~torch.isin(everybody, own)] for own in rows])
+        everybody = torch.arange(main.n_samples, device=rows.device)
+        incomplete = torch.stack([everybody[~torch.isin(everybody, own)] for own in rows])
         rates = self.learning_rate, self.virtual_rate, self.weight_rate
-        levels = TwoLevels(training.network.model, _measured, self.n_clusters, training.seeds, rates)
+        levels = TwoLevels(main.network.model, _measured, self.n_clusters, main.seeds, rates)
         for _ in range(self.iterations):
             began = time.perf_counter()
-            keys = epoch_keys(training.seeds, training.runs[0].n_epochs).to(training.device)
-            drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, others))]
-            total = levels.step(*([training.view(v, own) for v in range(len(training.values))] for own in drawn))
-            training.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
-            check_diverged(training.runs)
+            keys = epoch_keys(main.seeds, main.runs[0].n_epochs).to(main.device)
+            drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, incomplete))]
+            total = levels.step(*([main.view(v, own) for v in range(len(main.values))] for own in drawn))
+            main.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
+            check_diverged(main.runs)
+        main.unstack()
+        return [run.history for run in main.runs]
 
     def _reconstructed(
         self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int], rows: Tensor, epochs: int
@@ -350,15 +351,6 @@ def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[T
         for loss, views in ((feature_terms, features), (label_loss, labels))
     )  # all pairs at once: twelve views have 66
     return each, clusters
-
-
-def _mean_filled(samples: Samples) -> Samples:
-    """The samples with means of columns in their gaps."""
-    views = []
-    for v, view in enumerate(samples.values):
-        there = samples.present[:, v, None]
-        views.append(torch.where(there, view, view.sum(dim=0) / there.sum()))
-    return Samples(views, samples.present, samples.neighbor_ids)
 
 
 def _drawn(rows: Tensor, keys: Tensor, batch_size: int) -> Tensor:

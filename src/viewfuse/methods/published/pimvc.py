@@ -132,30 +132,30 @@ class PIMVC(PublishedMethod):
 
     def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Turn by turn the projections and Y, on the CPU, one set after another."""
-        return [self._alternate(network, samples) for network, samples in zip(networks, sets, strict=True)]
-
-    def _alternate(self, network: Any, samples: Samples) -> History:
-        arrays = [view.cpu().numpy().astype(np.float64) for view in samples.values]
-        mask = samples.present.cpu().numpy()
-        system = smoothing(samples, self.graph_weight, self.n_neighbors)
-        roots = [self._root(array) for array in arrays]
-        common, totals = self._start(arrays, mask, roots), list[float]()
-        for epoch in range(self.rounds):
-            if not np.isfinite(common).all():
-                fault = f"the representation is not finite in round {epoch}; use "
-                raise Diverged(fault, Setting("scaling", "minmax"))
-            projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
-            right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
-            common = solve(system, right, common)
-            # What is left of the objective: projected samples have one length, so only their match with Y counts.
-            totals.append(float((common * (system @ common)).sum() - 2 * (common * right).sum()) / len(mask))
-            if epoch and abs(totals[-2] - totals[-1]) <= self.tolerance * abs(totals[-1]):
-                break
-        with torch.no_grad():
-            for own, p in zip(network.projections, projections, strict=True):
-                own.copy_(torch.from_numpy(p))
-        n = len(totals)
-        return {"epoch": [*range(1, n + 1)], "stage": ["projection"] * n, "total": totals, "seconds": [0.0] * n}
+        histories: list[History] = []
+        for network, samples in zip(networks, sets, strict=True):
+            arrays = [view.cpu().numpy().astype(np.float64) for view in samples.values]
+            mask, system = samples.present.cpu().numpy(), smoothing(samples, self.graph_weight, self.n_neighbors)
+            roots = [self._root(array) for array in arrays]
+            common, totals = self._start(arrays, mask, roots), list[float]()
+            for epoch in range(self.rounds):
+                if not np.isfinite(common).all():
+                    fault = f"the representation is not finite in round {epoch}; use "
+                    raise Diverged(fault, Setting("scaling", "minmax"))
+                projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
+                right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
+                common = solve(system, right, common)
+                # What is left of the objective: projected samples have one length, so only their match with Y counts.
+                totals.append(float((common * (system @ common)).sum() - 2 * (common * right).sum()) / len(mask))
+                if epoch and abs(totals[-2] - totals[-1]) <= self.tolerance * abs(totals[-1]):
+                    break
+            with torch.no_grad():
+                for own, p in zip(network.projections, projections, strict=True):
+                    own.copy_(torch.from_numpy(p))
+            n = len(totals)
+            facts = {"epoch": [*range(1, n + 1)], "stage": ["projection"] * n, "seconds": [0.0] * n}
+            histories.append({**facts, "total": totals})
+        return histories
 
     def _root(self, array: Matrix) -> Matrix:
         """(X X' + lambda I) to the power -1/2, of shape (columns, columns)."""
