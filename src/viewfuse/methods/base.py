@@ -88,8 +88,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         The largest one is the chance that the sample would be in this cluster again if the fit were repeated, see
         ``trust_`` and docs/decisions.md.
         """
-        _, model, *placed = self._place(X, batch)
-        return model.assign(*placed)
+        _, model, samples, embedding = self._place(X, batch)
+        return model.assign(samples, embedding)
 
     def predict(self, X: Any, *, batch: Any = None) -> NDArray[np.int64]:
         """The cluster of each sample, which may have any subset of the views; its neighbours are training samples.
@@ -108,8 +108,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
         samples like those of training, whatever number of views they have.
         """
-        views, model, *placed = self._place(X)
-        return self._sets(model.assign(*placed), views.mask, alpha)
+        views, model, samples, embedding = self._place(X)
+        return self._sets(model.assign(samples, embedding), views.mask, alpha)
 
     def _sets(self, chances: NDArray[np.float32], present: NDArray[np.bool_], alpha: float) -> NDArray[np.bool_]:
         """Sets by the bounds of the training samples, which are kept: one new sample would wait longest for them."""
@@ -204,9 +204,9 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             join first when there are to be fewer. ``samples()``, ``clusters()``, ``features()`` and ``tree()`` are
             data frames of these.
         """
-        views, model, *placed = self._place(X)
+        views, model, samples, embedding = self._place(X)
         tree = merge_tree(self.cluster_centers_, np.bincount(self._clusters(), minlength=self.n_clusters_))
-        return explain(model, views, tuple(placed), self.ids_, self._again(), tree)
+        return explain(model, views, (samples, embedding), self.ids_, self._again(), tree)
 
     def impute(self, X: Any) -> Any:
         """Fill missing views with what the decoder expects there, in the units of the data.

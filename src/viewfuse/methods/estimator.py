@@ -182,7 +182,7 @@ class PublishedMethod(MultiViewClusterer):
             values, present = scaled_tensors(source.reduced, scaler, device)
             none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
             prepared.append((source, scaler, Samples(values, present, none)))
-        samples, networks = [own for *_, own in prepared], []
+        samples, networks = [own for *_, own in prepared], list[ClusterNetwork]()
         for own, seed in zip(samples, seeds, strict=True):
             networks.append(plain._started([view.shape[1] for view in own.values], seed).to(device))
         histories: dict[int, History] = {}
@@ -192,8 +192,8 @@ class PublishedMethod(MultiViewClusterer):
             alike = list(members)
             for start in range(0, len(alike), most):  # those that are trained side by side
                 group = alike[start : start + most]
-                own = ([part[i] for i in group] for part in (networks, samples, seeds))
-                histories.update(zip(group, plain.train(*own), strict=True))
+                parts: list[Any] = [[part[i] for i in group] for part in (networks, samples, seeds)]
+                histories.update(zip(group, plain.train(*parts), strict=True))
         for own, network, seed in zip(samples, networks, seeds, strict=True):
             network.eval()
             network.find_centers(own, seed)

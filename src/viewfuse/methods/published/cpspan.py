@@ -123,7 +123,8 @@ class CPSPAN(PublishedMethod):
     def schedule(self, training: Training) -> list[Stage]:
         """Reconstruction of each view, then with alignment."""
         runs, size, network = training.runs, self.batch_size, training.network
-        lists = torch.stack([_lists(run.stored.present, *self.stack_key(run.stored), run.seed) for run in runs])
+        (length,) = self.stack_key(runs[0].stored)
+        lists = torch.stack([_lists(run.stored.present, length, run.seed) for run in runs])
         errors = partial(view_errors, training, network.encoders, network.decoders)
         losses = partial(self.losses, training)
         return [
