@@ -111,7 +111,7 @@ def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numb
     fitted = Fitted(Numbered(URRLMethod(Config(n_clusters=2)), network), None, {}, 0, [], {"trust": trust})
     renumbered = numbering.with_numbers(fitted, np.array([3, 1]), 4)
     found, method = renumbered.decisions["trust"], renumbered.model.method
-    assert network.centers.ravel().tolist() == [np.inf, 2, np.inf, 1]
+    assert renumbered.model.network.centers.ravel().tolist() == [np.inf, 2, np.inf, 1]
     assert (method.n_clusters, method.config.hidden_width) == (4, Config(n_clusters=2).hidden_width)
     assert [one.get("clusters") for one in found["reasons"]] == [[1, 3], None]
     assert [one["again"] for one in found["clusters"]] == [0, 0.93, 0, 0.93]

@@ -73,7 +73,7 @@ def save(folder: Path, saved: Saved) -> None:
     """Write the model into `folder`, which is new, empty, or holds a model that is then replaced."""
     check_model_folder(folder)
     with exclusive(folder) as alone:
-        content = safetensors.save({name: x.detach().cpu().contiguous() for name, x in _tensors(saved).items()})
+        content = safetensors.save(_tensors(saved))
         digest = hashlib.sha256(content).hexdigest()
         path = folder / TENSORS.replace("*", digest[:16])
         write_file(path, content)
@@ -150,26 +150,21 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
 
 def _tensors(saved: Saved) -> dict[str, Tensor]:
     model = saved.model
-    found = {f"network.{name}": x for name, x in model.network.state_dict().items()}
-    for v, view in enumerate(model.stored.values):
-        found[f"stored.{v}"] = view
-        if np.any(model.offsets[v]):
-            found[f"offset.{v}"] = torch.from_numpy(np.asarray(model.offsets[v]))
-        found[f"shift.{v}"] = torch.from_numpy(model.scaler.shifts[v])
-        found[f"factor.{v}"] = torch.from_numpy(model.scaler.factors[v])
-        for name, array in model.reduction.front_ends[v].arrays().items():
-            found[f"front_end.{v}.{name}"] = torch.from_numpy(array)
-    for v, (medians, donors) in enumerate(zip(model.filler.medians, model.filler.donors, strict=True)):
-        found[f"medians.{v}"], found[f"donors.{v}"] = torch.from_numpy(medians), torch.from_numpy(donors.values)
-    found |= {"unseen": torch.from_numpy(model.unseen)} if model.unseen.shape[1] else {}
-    for kind in () if model.batches is None else ("shift", "factor"):
-        for v, own in enumerate(getattr(model.batches, f"{kind}s")):
-            found[f"batch_{kind}.{v}"] = torch.from_numpy(np.ascontiguousarray(own))
-    found["present"], found["neighbor_ids"] = model.stored.present, model.stored.neighbor_ids
-    if (known := model.calibration) is not None:
-        found["calibration.labels"] = known.labels
-        found |= {f"calibration.{name}": torch.from_numpy(getattr(known, name)) for name in ("again", "shifts")}
-    return {**found, **{f"array.{name}": torch.from_numpy(x) for name, x in saved.arrays.items()}}
+    scaler, filler, batches = model.scaler, model.filler, model.batches
+    views = {"stored": model.stored.values, "shift": scaler.shifts, "factor": scaler.factors}
+    views |= {"medians": filler.medians, "donors": [one.values for one in filler.donors]}
+    views |= {} if batches is None else {"batch_shift": batches.shifts, "batch_factor": batches.factors}
+    found: dict[str, Any] = {f"{name}.{v}": x for name, own in views.items() for v, x in enumerate(own)}
+    for v, front_end in enumerate(model.reduction.front_ends):
+        found |= {f"front_end.{v}.{name}": x for name, x in front_end.arrays().items()}
+    found |= {f"offset.{v}": x for v, x in enumerate(model.offsets) if np.any(x)}
+    found |= {"unseen": model.unseen} if model.unseen.shape[1] else {}
+    found |= {"present": model.stored.present, "neighbor_ids": model.stored.neighbor_ids}
+    if model.calibration is not None:
+        found |= {f"calibration.{name}": getattr(model.calibration, name) for name in ("labels", "again", "shifts")}
+    found |= {f"network.{name}": x for name, x in model.network.state_dict().items()}
+    found |= {f"array.{name}": x for name, x in saved.arrays.items()}
+    return {name: torch.as_tensor(x).detach().cpu().contiguous() for name, x in found.items()}
 
 
 def _read_tensors(path: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ from viewfuse.fitted.drift import Drift, drift, warn_of_shifted
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
-from viewfuse.io.writers import KEY, OUTLIER, Judged, Results, annotate
+from viewfuse.io.writers import KEY, Judged, Results, annotate
 from viewfuse.methods.trusting import ALPHA, ViewsClusterer, trust_in, with_names
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
@@ -60,7 +60,6 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}
     device: str
     fill: str
-    outliers: str = "mark"
     _model: Model
 
     def transform(self, X: Any, *, batch: Any = None) -> NDArray[np.float32]:
@@ -397,26 +396,6 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def _present(self) -> NDArray[np.bool_]:
         """Which views the training samples have, of shape (samples, views)."""
         return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
-
-    def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""
-        labels = chances.argmax(axis=1)
-        return np.where(self._outlying(model, samples), OUTLIER, labels) if self.outliers == "label" else labels
-
-    def _take_over(self, model: Model, embedding: torch.Tensor, history: Any, objectives: Any, decisions: Any) -> None:
-        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
-        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
-        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
-        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
-        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
-        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
-
-    def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
-        return np.asarray(model.fences.outlying(samples, model.stored).any(axis=1))
-
-    def _clusters(self) -> NDArray[np.int64]:
-        """The clusters of the training samples, of shape (samples,), those of outliers too."""
-        return self.soft_labels_.argmax(axis=1)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

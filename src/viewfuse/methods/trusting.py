@@ -1,4 +1,4 @@
-"""Checks and tags that all estimators have in common, names of clusters, and the verdict among decisions."""
+"""What estimators have in common before and after training, names of clusters, and the verdict among decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from numbers import Integral
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
@@ -19,6 +21,9 @@ from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.manifest import check_names
+from viewfuse.fitted.model import Model
+from viewfuse.io.writers import OUTLIER
+from viewfuse.neighbors.samples import Samples
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import on_number, with_reasons
@@ -31,6 +36,9 @@ _IDLE = ("_", "get_", "set_")
 
 class ViewsClusterer(ClusterMixin, BaseEstimator):
     """An estimator that clusters views; methods add their parameters and `fit`."""
+
+    outliers: str = "mark"
+    soft_labels_: NDArray[np.float32]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Turn out-of-memory errors of all public methods, those of parts like this one too, into one line."""
@@ -62,6 +70,26 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
             validate_data(self, X, skip_check_array=True)
         except TypeError as error:
             raise DataError(f"the names of the columns cannot be used; {error}") from None
+
+    def _labelled(self, model: Model, samples: Samples, chances: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The best clusters, of shape (samples,); that of outliers is -1 where they are to have no cluster."""
+        labels = chances.argmax(axis=1)
+        return np.where(self._outlying(model, samples), OUTLIER, labels) if self.outliers == "label" else labels
+
+    def _take_over(self, model: Model, embedding: torch.Tensor, history: Any, objectives: Any, decisions: Any) -> None:
+        """Set what a training of these samples gave; the embedding is of shape (samples, embedding)."""
+        self._model, self.history_, self.objectives_, self.decisions_ = model, history, objectives, decisions
+        self.embedding_, self.soft_labels_ = embedding.cpu().numpy(), model.assign(model.stored, embedding)
+        self.labels_ = self._labelled(model, model.stored, self.soft_labels_)
+        self.cluster_centers_ = model.network.centers.detach().cpu().numpy().copy()
+        self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
+
+    def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
+        return np.asarray(model.fences.outlying(samples, model.stored).any(axis=1))
+
+    def _clusters(self) -> NDArray[np.int64]:
+        """The clusters of the training samples, of shape (samples,), those of outliers too."""
+        return self.soft_labels_.argmax(axis=1)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold the model on the CPU, so that they open on machines without a GPU."""

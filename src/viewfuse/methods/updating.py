@@ -33,7 +33,7 @@ from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
+from viewfuse.methods.numbering import of_number, with_clusters, with_numbers
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod, dropout_of
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
@@ -88,7 +88,7 @@ class Enlarged(NamedTuple):
         stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
         numbers = np.flatnonzero(model.in_use)
         unseen = np.concatenate([model.unseen, unseen])
-        joined = replace(without_gaps(model, numbers), stored=stored, unseen=unseen)
+        joined = replace(with_clusters(model, numbers), stored=stored, unseen=unseen)
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
         return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
 

@@ -302,8 +302,8 @@ class DSIMVC(PublishedMethod):
         with torch.no_grad():
             features = [functional.normalize(own, dim=2) for own in second.network.model(second.values)[0]]
         fill_gaps(main, features)
-        everybody = torch.arange(main.n_samples, device=rows.device)
-        incomplete = torch.stack([everybody[~torch.isin(everybody, own)] for own in rows])
+        every_row = torch.arange(main.n_samples, device=rows.device)
+        incomplete = torch.stack([every_row[~torch.isin(every_row, own)] for own in rows])
         rates = self.learning_rate, self.virtual_rate, self.weight_rate
         levels = TwoLevels(main.network.model, _measured, self.n_clusters, main.seeds, rates)
         for _ in range(self.iterations):

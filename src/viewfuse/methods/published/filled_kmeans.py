@@ -51,7 +51,7 @@ def fill_from_nearest(
     gets the mean of columns.
     """
     (values, has), (theirs, they_have) = own, others
-    means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that nobody has
+    means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that no sample has
     if they_have.any():
         means = theirs[they_have].mean(axis=0, dtype=np.float64).astype(np.float32)
     filled = np.where(has[:, None], values, means)
