@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import norm
 
 from flat import flat
@@ -12,7 +13,7 @@ from test_explanation import run
 from viewfuse import URRL, Views, load
 from viewfuse.data.known.batches import with_batch
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.fitted import batches
+from viewfuse.fitted import batches, persistence
 from viewfuse.fitted.batches import batch_effects, beside, fit_batches, groups_of, mixture
 from viewfuse.metrics import clustering_accuracy
 
@@ -234,14 +235,12 @@ def test_a_class_in_one_batch_alone_is_said():
     assert "is in a alone: confounded" in model.decisions_["batches"]["why"]
 
 
-def test_saved_effects_come_back_and_those_that_do_not_fit_are_refused():
-    made = batches.Batches(("a", "b"), (np.arange(6.0).reshape(2, 3),), (np.full((2, 3), 2.0),))
-    back = batches.Batches.of(["a", "b"], [3], made.tensors())
-    assert (back.shifts[0].tolist(), back.factors[0].tolist()) == ([[0, 1, 2], [3, 4, 5]], [[2] * 3] * 2)
-    made.factors[0][1, 1] = np.nan
-    for names, width in ((["a", "b"], 3), (["a"], 3), (["a", "b"], 4)):
-        with pytest.raises(ValueError, match="do not fit the columns"):
-            batches.Batches.of(names, [width], made.tensors())
+@pytest.mark.parametrize(("n", "width"), [(2, 3), (1, 3), (2, 4)])
+def test_saved_effects_that_do_not_fit_are_refused(n, width):
+    tensors = {"batch_factor.0": torch.full((2, 3), 2.0, dtype=torch.float64)}
+    tensors["batch_factor.0"][1, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"^batch_factor\.0 is "):
+        persistence._finite(tensors, "batch_factor.0", torch.float64, n, width)
 
 
 def test_batches_come_in_any_form():

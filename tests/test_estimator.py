@@ -28,6 +28,7 @@ from viewfuse import (
     Views,
     metrics,
 )
+from viewfuse.engine.batches import replicate_seeds
 
 SMALL = {
     "embedding_dim": 32,
@@ -119,7 +120,7 @@ def test_the_global_dtype_does_not_matter(few):
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("kept", [(1,), (0, 2)])
 def test_new_samples_with_any_subset_of_views(fitted, kept):
     views, labels, _ = make_blobs(90, 3, missing=0.0)  # the same groups, all views known
     new = [view + 0.01 if v in kept else None for v, view in enumerate(views)]
@@ -170,9 +171,15 @@ def test_impute_fills_missing_places_only(data, fitted):
     assert np.array_equal(whole.arrays[2], valid[2])
 
 
-def test_impute_of_one_table_gives_one_table():
+@pytest.fixture(scope="module")
+def alone():
+    """One table, and a model of it."""
     table = make_blobs(40, 2, widths=(4,), missing=0.0)[0][0]
-    model = tiny(2).fit(table)
+    return table, tiny(2).fit({"rna": table})
+
+
+def test_impute_of_one_table_gives_one_table(alone):
+    table, model = alone
     assert np.array_equal(model.impute(table), table)
 
 
@@ -182,7 +189,7 @@ def test_impute_of_one_table_gives_one_table():
         (12, {"n_neighbors": 30}),
         (5, {"n_clusters": 5, "batch_size": 64}),
         (1, {"n_clusters": 1}),
-        (30, {"n_clusters": 1}),
+        pytest.param(30, {"n_clusters": 1}, marks=pytest.mark.slow),
         pytest.param(30, {"joint_epochs": 0}, marks=pytest.mark.slow),
         pytest.param(30, {"pretrain_epochs": 0, "joint_epochs": 0}, marks=pytest.mark.slow),
         pytest.param(30, {"n_neighbors": 1}, marks=pytest.mark.slow),
@@ -384,10 +391,12 @@ def test_progress_is_shown_on_request(few, capsys):
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize("seed", [np.int64(3), np.random.RandomState(3), np.random.default_rng(3)])
-def test_every_kind_of_random_state(seed):
+def test_every_kind_of_random_state():
+    for seed in (np.random.RandomState(3), np.random.default_rng(3)):
+        assert len(set(replicate_seeds(seed, 4))) == 4
+    assert replicate_seeds(np.int64(3), 4) == replicate_seeds(3, 4)
     table = np.arange(24.0).reshape(12, 2)
-    assert tiny(pretrain_epochs=0, random_state=seed).fit(table).labels_.shape == (12,)
+    assert tiny(pretrain_epochs=0, random_state=np.random.default_rng(3)).fit(table).labels_.shape == (12,)
 
 
 @pytest.mark.gpu
@@ -420,9 +429,8 @@ def test_nonsense_for_n_init_is_refused(data, n_init):
         small(n_init=n_init).fit(data[0])
 
 
-def test_the_only_view_needs_no_name_in_new_samples():
-    table = make_blobs(40, 2, widths=(4,), missing=0.0)[0][0]
-    model = tiny(2).fit({"rna": table})
+def test_the_only_view_needs_no_name_in_new_samples(alone):
+    table, model = alone
     completed, _ = model.complete(table[:5])
     assert (completed.names, completed.arrays[0].tolist()) == (("rna",), table[:5].tolist())
     with pytest.raises(ValueError, match="X has 3 features, but URRL is expecting 4 features"):

@@ -27,7 +27,7 @@ from viewfuse.data.scaling import Scaler
 from viewfuse.fitted import clusters as effects
 from viewfuse.fitted import explanation
 from viewfuse.fitted.clusters import N_TYPICAL, typical_samples
-from viewfuse.fitted.explanation import TOP, sample_sheet, sheets
+from viewfuse.fitted.explanation import TOP, sheets
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
@@ -285,7 +285,7 @@ def test_without_pandas_frames_say_so_and_files_are_written(explained, tmp_path,
     with pytest.raises(MissingPackage, match="pip install pandas"):
         explained.samples()
     assert issubclass(MissingPackage, ViewfuseError)
-    assert len(sample_sheet(explained).rows) == 80
+    assert len(sheets(explained)["samples.csv"].rows) == 80
     write_sheets(tmp_path, sheets(explained))
     assert {path.name for path in tmp_path.iterdir()} == {
         "samples.csv", "clusters.csv", "merges.csv", "features.csv", "effects.csv",

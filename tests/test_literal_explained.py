@@ -23,13 +23,8 @@ from viewfuse.fitted.clusters import Merge, differences, representatives, view_e
 from viewfuse.fitted.explanation import (
     Explanation,
     _donors,
-    _pass_weights,
     _second_best,
     _weights,
-    cluster_sheet,
-    feature_sheet,
-    merge_sheet,
-    sample_sheet,
     sheets,
 )
 from viewfuse.fitted.manifest import _names_one_file, read_file
@@ -103,19 +98,20 @@ def explained_by_hand():
 
 def test_tables_of_an_explanation_say_each_thing_of_its_own_sample():
     one = explained_by_hand()
-    header, rows = sample_sheet(one)[:2]
+    found = sheets(one)
+    header, rows = found["samples.csv"][:2]
     assert header == [
         "id", "label", "confidence", "second_label", "second_confidence",
         "weight_a", "weight_b", "donors_a", "donors_b",
     ]  # fmt: skip
     assert rows == [("s7", 2, 0.75, 1, 0.25, 1, 0, "", "p9 p1"), ("s2", 0, 0.5, 2, 0.375, 0.25, 0.75, "p3", "")]
-    assert cluster_sheet(one).rows == [
+    assert found["clusters.csv"].rows == [
         (0, 1, "s2", 0.75, "found again"), (1, 0, "", 0.5, "partly"), (2, 1, "s7 x", 0.25, "dissolves"),
     ]  # fmt: skip
-    assert merge_sheet(one).rows == [("0", "2", 1.5, 2), ("0 2", "1", 3.0, 1)]
-    assert len(list(feature_sheet(one, 1).rows)) == 6
-    assert len(list(feature_sheet(one, None).rows)) == 18
-    assert len(one.differences) == len(list(feature_sheet(one).rows)) == 3 * (3 + 2)
+    assert found["merges.csv"].rows == [("0", "2", 1.5, 2), ("0 2", "1", 3.0, 1)]
+    rows = [len(list(sheets(one, top)["features.csv"].rows)) for top in (1, None)]
+    assert rows == [6, 18]
+    assert len(one.differences) == len(list(found["features.csv"].rows)) == 3 * (3 + 2)
     found = sheets(one, top=2)
     assert list(found) == ["samples.csv", "clusters.csv", "merges.csv", "features.csv", "effects.csv"]
     assert [len(list(found[name].rows)) for name in ("features.csv", "effects.csv")] == [12, 18]
@@ -147,7 +143,7 @@ def moving_model(samples):
 def test_weights_are_shares_of_what_the_views_move():
     present = [[True, True], [True, False], [True, True]]
     samples = samples_of([[[3.0], [2.0], [0.0]], [[1.0], [0.0], [0.0]]], present, [[[0], [0]]] * 3)
-    found = _pass_weights(moving_model(samples), samples)
+    found = _weights(moving_model(samples), samples)
     assert found.tolist() == [[0.75, 0.25], [1.0, 0.0], [0.5, 0.5]]
 
 

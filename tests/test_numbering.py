@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import dataclass
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from click.testing import CliRunner
 
 from flat import flat
@@ -18,7 +21,9 @@ from viewfuse.cli import main
 from viewfuse.errors import SettingError
 from viewfuse.methods import numbering
 from viewfuse.methods.numbering import FormerLabels
+from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted
+from viewfuse.methods.urrl.method import URRLMethod
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard"}
@@ -87,15 +92,27 @@ def test_clusters_that_are_one_share_a_quarter_of_each():
         assert found == ([0, 1, 2, 3, 4] if number == 0 else [1, 2, 3, 4, 5])
 
 
-def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numbers(monkeypatch):
+@dataclass(frozen=True)
+class Numbered:
+    """What has the numbers of clusters."""
+
+    method: URRLMethod
+    network: SimpleNamespace
+    calibration: None = None
+
+
+def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numbers():
     former = FormerLabels(np.array([0, 2, 2, -1, -1]), True, 3)
     made = numbering._decision(former, np.array([2, 3]), np.array([3, 2, 2, 3, 3]))
     assert made.evidence == {"samples": 3, "share": pytest.approx(2 / 3), "by_ids": True}
     assert (made.chosen, made.new, made.unused) == ([2], [3], [0, 1])
-    monkeypatch.setattr(numbering, "_renumbered_model", lambda *given: given[1:])
+    network = SimpleNamespace(centers=torch.tensor([[1.0], [2.0]]))
     trust = trust_of(clusters=2, reasons=[{"name": "apart", "clusters": [0, 1]}, {"name": "few"}])
-    fitted = Fitted(None, None, {}, 0, [], {"trust": trust})
-    found = numbering.with_numbers(fitted, np.array([3, 1]), 4).decisions["trust"]
+    fitted = Fitted(Numbered(URRLMethod(Config(n_clusters=2)), network), None, {}, 0, [], {"trust": trust})
+    renumbered = numbering.with_numbers(fitted, np.array([3, 1]), 4)
+    found, method = renumbered.decisions["trust"], renumbered.model.method
+    assert renumbered.model.network.centers.ravel().tolist() == [np.inf, 2, np.inf, 1]
+    assert (method.n_clusters, method.config.hidden_width) == (4, Config(n_clusters=2).hidden_width)
     assert [one.get("clusters") for one in found["reasons"]] == [[1, 3], None]
     assert [one["again"] for one in found["clusters"]] == [0, 0.93, 0, 0.93]
 

@@ -78,7 +78,7 @@ def test_completer_mutual_information(rng):
 def test_completer_pairs_and_dcp_core():
     assert completer.COMPLETER(3).pairs(2) == [(0, 1, 1, 1)]
     assert [pair[:2] for pair in completer.COMPLETER(3).pairs(3)] == [(0, 1), (0, 2), (1, 2)]
-    assert sum(pair.contrast for pair in completer.COMPLETER(3).pairs(4)) == pytest.approx(1)
+    assert sum(pair[2] for pair in completer.COMPLETER(3).pairs(4)) == pytest.approx(1)
     assert completer.DCP(3).pairs(2) == completer.COMPLETER(3).pairs(2)
     assert completer.DCP(3).pairs(3) == [(0, 1, 1 / 2, 1 / 2), (0, 2, 0.1 / 2, 1 / 2)]
 
@@ -152,7 +152,7 @@ def test_dsimvc_weights_follow_the_gradient_through_a_virtual_step():
     torch.default_generator.manual_seed(0)
     network = torch.nn.Linear(3, TWO).double()
     complete, filled = torch.randn(5, 3).double(), torch.randn(4, 3).double()
-    rates = dsimvc.Rates(0.01, 0.05, 0.02)
+    rates = (0.01, 0.05, 0.02)
 
     def each(outputs):
         return outputs.square().sum(dim=-1)

@@ -63,11 +63,12 @@ def check_parts(network, parts):
 
 
 @pytest.mark.parametrize(
-    ("name", "mask"), [("completer", MASK), ("dcp", MASK), pytest.param("dcp", MASK[:, :2], marks=pytest.mark.slow)]
-)
+    ("name", "mask"),
+    [("completer", MASK), *(pytest.param("dcp", mask, marks=pytest.mark.slow) for mask in (MASK, MASK[:, :2]))],
+)  # DCP of four views is tested below
 def test_completer_and_dcp(steps, name, mask):
     samples = sets(mask)
-    method, networks = two_networks(name, samples, epochs=3, prediction_start=1, learning_rate=1e-3, **MLP)
+    method, networks = two_networks(name, samples, epochs=2, prediction_start=1, learning_rate=1e-3, **MLP)
     n_views = mask.shape[1]
     pairs = [(0, 1, 1 / 3, 1 / 3), (0, 2, 1 / 3, 1 / 3), (1, 2, 1 / 3, 1 / 3)]
     if name == "dcp":
@@ -81,7 +82,7 @@ def test_completer_and_dcp(steps, name, mask):
 def test_dcp_of_four_views(steps):
     """The sum of the reconstructions is divided by two."""
     samples = sets(torch.cat([MASK, MASK[:, :1]], dim=1))
-    method, networks = two_networks("dcp", samples, epochs=3, prediction_start=1, **MLP)
+    method, networks = two_networks("dcp", samples, epochs=2, prediction_start=1, **MLP)
     pairs = [(0, 1, 1 / 3, 1 / 3), (0, 2, 0.1 / 3, 1 / 3), (0, 3, 0.1 / 3, 1 / 3)]
     own = {"pairs": [pairs] * 2, "share": [1 / 2] * 2}
     for network, parts in check(method, networks, samples, reference.train_completer, steps, **own):

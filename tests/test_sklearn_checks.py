@@ -39,7 +39,7 @@ OURS = URRL(8, config=Config(pretrain_epochs=0, joint_epochs=0, hidden_dim=8, em
 LONG = (
     "data_not_an_array", "estimators_dtypes", "subset_invariance", "pipeline_consistency", "fit_idempotent",
     "score_takes_y", "dtype_object", "order_invariance", "preserve_dtypes", "weights_pandas", "weights_list",
-    "weights_not", "weight_equivalence",
+    "weights_not", "weight_equivalence", "estimators_pickle", "transformer_general", "dont_overwrite",
 )  # fmt: skip
 """Checks that fit again and again, of what test_estimator, test_views, test_small_passes and test_weights test, too."""
 

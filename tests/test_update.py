@@ -99,6 +99,7 @@ def test_samples_of_known_kinds_change_nothing_but_join(fitted):
     assert fitted.cluster_names_ == {1: "shoes"}
     assert len(fitted.ids_) == len(fitted.labels_) == len(fitted.embedding_) == len(fitted.soft_labels_) == 190
     assert fitted.ids_[150] == "s150"
+    assert np.array_equal(fitted.predict(drawn(new, 1, 150)), fitted.labels_[150:])  # as they were in training
     assert np.mean(fitted.labels_[:150] == before) >= 0.98
     for kind in range(3):
         assert members(fitted.labels_[150:], new, kind)[0] == members(before, old_kinds(fitted), kind)[0]
@@ -119,13 +120,6 @@ def test_what_moved_is_listed_with_both_clusters(fitted):
     assert made.evidence == {"samples": 150, "stayed": 1 - len(literal) / 150}
     assert fitted.decisions_["update"]["moved"] == made.moved
     assert f"{len(literal)} of these moved" in fitted.decisions_["update"]["why"]
-
-
-def test_joined_samples_are_placed_as_they_were_in_training(fitted):
-    new = drawn([0, 1, 2, 2, 1], 3, 150)
-    fitted.update(new)
-    assert np.array_equal(fitted.predict(new), fitted.labels_[150:])
-    assert fitted.novelty(drawn(OLD, 0))[:3].shape == (3,)
 
 
 @pytest.mark.slow

@@ -1,15 +1,13 @@
 """Batch effects: what shifts and stretches the columns of a batch is estimated beside the clusters, and taken out.
 
-Samples of a group lie around one centre in every view; a batch moves all of them by one shift in each column, and has
-its own shares of the groups. Such a mixture of Gaussians, of all views together, is fitted by expectation and
-maximization to a few principal components of each view; Bayes' criterion tells how many groups there are. The shifts
-of all columns then follow from the groups by least squares. The mean of each batch alone would take out classes as
-well where batches have other shares of them, and a view alone tells less of the groups.
+A batch moves all samples by one shift in each column, and has its own shares of the groups. Such a mixture of Gaussians
+of all views together is fitted to a few principal components of each; Bayes' criterion tells how many groups there are.
+The shifts of all columns follow from the groups by least squares. The mean of each batch alone would take out classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from sklearn.metrics import adjusted_mutual_info_score
-from torch import Tensor
 
 from viewfuse.data.categories import blocks_of
 from viewfuse.data.views import Views
@@ -31,14 +28,11 @@ from viewfuse.utils.settings import Setting
 _GROUPS, _PER_GROUP = (1, 2, 3, 4, 6, 8, 12, 20), 10
 """Numbers of groups that are tried, and the fewest samples per group."""
 _COMPONENTS = 5
-"""Of each view. Three lose classes, and ten tell no more: shifts of TCGA-BRCA had errors of .24, .23 and .24."""
+"""Of each view. Three lose classes, and ten tell no more."""
 _ROUNDS = 60
 _PRIOR = 3.0
-"""Samples without an effect that are added to each batch where the smallest has three: that is corrected by half.
-
-Where it has more, fewer are added, so that the product is the same: three beside 60 leave a twentieth of a shift in all
-columns, and of three deviations clusters see that.
-"""
+"""Samples without an effect that are added to each batch where the smallest has three: that is corrected by half. Where
+it has more, fewer are added, so that the product is the same: clusters see a twentieth of a large shift."""
 _TINY = 1e-6
 _MOST_ROWS, _ROWS_PER_BATCH = 2_000, 50
 """Samples of which effects are estimated."""
@@ -52,60 +46,31 @@ _FOLLOWS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """What was found of each batch: per view float64 arrays of shape (batches, columns).
+    """What was found of each batch: a value is corrected by subtracting the shift and dividing by the factor.
 
-    Attributes
-    ----------
-    shifts, factors : a value of a batch is corrected by subtracting the one and dividing by the other
+    Per view float64 arrays of shape (batches, columns).
     """
 
     names: tuple[str, ...]
     shifts: tuple[NDArray[np.float64], ...]
     factors: tuple[NDArray[np.float64], ...]
 
-    def codes(self, views: Views) -> NDArray[np.int64]:
-        """The number of each sample's batch; batches that are not known are refused."""
+    def apply(self, views: Views) -> Views:
+        """Reduced views without the effects of batches; missing rows stay zero; batches must be known ones."""
         if views.batch is None:
-            raise DataError(
-                f"the model was fitted with batches ({', '.join(self.names[:5])}, ...); name that of each sample in ",
-                Setting("batch"),
-            )
+            fault = f"the model was fitted with batches ({', '.join(self.names[:5])}, ...); name that of each sample"
+            raise DataError(f"{fault} in ", Setting("batch"))
         place = {name: code for code, name in enumerate(self.names)}
         new = next((name for name in views.batch.tolist() if name not in place), None)
         if new is not None:
-            raise DataError(
-                f"the batch {new!r} is new, so its effect is not known; fit again with its samples (",
-                Setting("like"),
-                " keeps the numbers of clusters)",
-            )
-        return np.array([place[name] for name in views.batch.tolist()], dtype=np.int64)
-
-    def apply(self, views: Views) -> Views:
-        """Reduced views without the effects of batches; missing rows stay zero."""
-        codes, arrays = self.codes(views), []
+            fault = f"the batch {new!r} is new, so its effect is not known; fit again with its samples ("
+            raise DataError(fault, Setting("like"), " keeps the numbers of clusters)")
+        codes = np.array([place[name] for name in views.batch.tolist()], dtype=np.int64)
+        arrays = []
         for array, shift, factor, own in zip(views.arrays, self.shifts, self.factors, views.mask.T, strict=True):
             found = ((array - shift[codes]) / factor[codes]).astype(np.float32)
             arrays.append(np.where(own[:, None], found, np.float32(0)))
         return views.replace(arrays=tuple(arrays))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The arrays by name, as they are saved."""
-        pairs = [*((f"batch_shift.{v}", one) for v, one in enumerate(self.shifts)),
-                 *((f"batch_factor.{v}", one) for v, one in enumerate(self.factors))]  # fmt: skip
-        return {name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in pairs}
-
-    @classmethod
-    def of(cls, names: Any, widths: list[int], tensors: Mapping[str, Tensor]) -> Batches | None:
-        """What `tensors` gave, or None; arrays of another shape are refused."""
-        if not names:
-            return None
-        shifts, factors = (
-            tuple(tensors[f"batch_{kind}.{v}"].numpy() for v in range(len(widths))) for kind in ("shift", "factor")
-        )
-        for width, *pair in zip(widths, shifts, factors, strict=True):
-            if any(x.shape != (len(names), width) or x.dtype != np.float64 or not np.isfinite(x).all() for x in pair):
-                raise ValueError("the effects of batches do not fit the columns")
-        return cls(tuple(map(str, names)), shifts, factors)
 
 
 def check_takes_batch(batches: Batches | None) -> None:
@@ -121,32 +86,30 @@ def fit_batches(views: Views) -> Batches:
     if len(names) < _FEWEST or counts.min() < _FEWEST:
         least = f"batch {str(names[counts.argmin()])!r} of {len(names)} has {counts.min()} sample(s)"
         raise DataError(Setting("batch"), f": {least}; effects take two batches of two samples each or more")
-    codes, n = codes.astype(np.int64), len(names)
-    rows = np.unique(np.concatenate([_drawn(own, n) for own in views.mask.T]))
+    n, batches = len(names), np.eye(len(names))[codes]
+    most = max(_MOST_ROWS, _ROWS_PER_BATCH * n)
+    drawn = [np.random.RandomState(0).permutation(np.flatnonzero(own))[:most] for own in views.mask.T]
+    rows = np.unique(np.concatenate(drawn))
     tables = [BatchTable.of(array[rows], own[rows]) for array, own in zip(views.arrays, views.mask.T, strict=True)]
     enough = [len(table.values) >= _FEWEST * n for table in tables]
-    batches = np.eye(n)[codes[rows]]
-    groups = groups_of([one for one, is_enough in zip(tables, enough, strict=True) if is_enough], batches)
-    pairs = [
-        _effects(views, v, table, batches, groups) if enough[v] else (np.zeros(shape), np.ones(shape))
-        for v, table in enumerate(tables)
-        for shape in [(n, table.values.shape[1])]
-    ]
-    return Batches(tuple(names.tolist()), tuple(one for one, _ in pairs), tuple(one for _, one in pairs))
-
-
-def _drawn(there: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
-    """Some of the rows that have a view, for so many batches."""
-    return np.random.RandomState(0).permutation(np.flatnonzero(there))[: max(_MOST_ROWS, _ROWS_PER_BATCH * n)]
+    groups = groups_of([one for one, is_enough in zip(tables, enough, strict=True) if is_enough], batches[rows])
+    shifts, factors = [], []
+    for v, table in enumerate(tables):
+        shift, factor = np.zeros((n, len(table.middle))), np.ones((n, len(table.middle)))
+        if enough[v]:
+            blocks = blocks_of(views.columns[v], views.arrays[v], views.mask[:, v])  # categories are left alone
+            plain = np.setdiff1d(np.arange(len(table.middle)), [c for block in blocks for c in block])
+            own = groups[table.there], table.values[:, plain], batches[rows][table.there]
+            effect, stretch = beside(*own)
+            factor[:, plain] = stretch
+            shift[:, plain] = effect * table.deviation[plain] + table.middle[plain] * (1 - stretch)
+        shifts.append(shift)
+        factors.append(factor)
+    return Batches(tuple(names.tolist()), tuple(shifts), tuple(factors))
 
 
 class BatchTable(NamedTuple):
-    """The rows of a view that are there, in columns of mean 0 and deviation 1, and what these were.
-
-    Attributes
-    ----------
-    there : of shape (samples,): whose rows these are
-    """
+    """The rows that are `there` of a view, in columns of mean 0 and deviation 1, and what these were."""
 
     values: NDArray[np.float64]
     there: NDArray[np.bool_]
@@ -164,27 +127,10 @@ class BatchTable(NamedTuple):
         return cls((values - middle) / deviation, there, middle, deviation)
 
 
-def _effects(views: Views, v: int, table: BatchTable, batches: Any, groups: Any) -> tuple[Any, Any]:
-    """Shift and factor of the columns of one view in each batch; 0 and 1 of categories."""
-    shift, factor = np.zeros((batches.shape[1], len(table.middle))), np.ones((batches.shape[1], len(table.middle)))
-    blocks = blocks_of(views.columns[v], views.arrays[v], views.mask[:, v])
-    plain = np.setdiff1d(np.arange(len(table.middle)), [c for block in blocks for c in block])
-    effect, stretch = beside(groups[table.there], table.values[:, plain], batches[table.there])
-    factor[:, plain] = stretch
-    shift[:, plain] = effect * table.deviation[plain] + table.middle[plain] * (1 - stretch)
-    return shift, factor
-
-
 def beside(groups: Any, values: NDArray[np.float64], batches: NDArray[np.float64]) -> tuple[Any, Any]:
     """The effect of each batch, of shape (batches, columns), and how far it stretches them, of shape (batches, 1).
 
-    The latter is the median of all columns: of a hundred samples, one column alone tells it to a tenth only.
-
-    Parameters
-    ----------
-    groups : of shape (samples, groups), the chance of each
-    values : of shape (samples, columns)
-    batches : of shape (samples, batches), 1 for that of a sample
+    `groups` has the chances of shape (samples, groups), `batches` 1 for the batch of each sample.
     """
     counts = batches.sum(axis=0)[:, None]
     added = _PRIOR**2 / counts[counts > 0].min()
@@ -230,11 +176,7 @@ def _components(table: BatchTable, batches: NDArray[np.float64]) -> NDArray[np.f
 def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: int) -> tuple[float, Any]:
     """Bayes' criterion of a mixture of `k` groups with batches, the more the better, and the chance of each group.
 
-    It begins with k-means where the means of batches are taken out, and missing views are 0.
-
-    Parameters
-    ----------
-    points : per view its components, and who has it
+    It begins with k-means where the means of batches are taken out. `points` are components per view, and who has it.
     """
     n, n_batches = batches.shape
     start = np.zeros((n, sum(own.shape[1] for own, _ in points)))
@@ -243,11 +185,17 @@ def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: 
         effect = _least_squares(own, batches[there], batches[there][:, :0], _TINY)[1]
         start[there, place : place + own.shape[1]] = own - batches[there] @ effect
         place += own.shape[1]
-    groups = np.eye(k)[_grouped(torch.from_numpy(start).float(), k).numpy()]
+    groups = np.eye(k)[_grouped(torch.from_numpy(start).float(), k)]
     for _ in range(_ROUNDS):
         chances = batches @ np.log((batches.T @ groups + 1) / (batches.sum(axis=0)[:, None] + k))
-        for own, there in points:
-            chances[there] += _log_density(own, batches[there], groups[there])
+        for own, there in points:  # deviations along components are those of a batch, the same in all groups
+            mine, theirs = batches[there], groups[there]
+            centers, effect = _least_squares(own, mine, theirs, _TINY)
+            left = own - mine @ effect
+            squares, counts = _squares(left, theirs, centers), mine.sum(axis=0)[:, None]
+            spread = (mine.T @ squares + _PRIOR * squares.mean(axis=0)) / (counts + _PRIOR) + _TINY
+            far = ((left[:, None] - centers) ** 2 / (mine @ spread)[:, None]).sum(axis=2)
+            chances[there] += -(far + mine @ np.log(2 * np.pi * spread).sum(axis=1, keepdims=True)) / 2
         before, likelihood = likelihood, float(logsumexp(chances, axis=1).sum())
         groups = softmax(chances, axis=1)
         if likelihood - before < _TINY * n:
@@ -256,55 +204,33 @@ def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: 
     return likelihood - numbers * np.log(n) / 2, groups
 
 
-def _log_density(points: Any, batches: Any, groups: Any) -> Any:
-    """Of each sample in each group; deviations along components are those of its batch, the same in all groups."""
-    centers, effect = _least_squares(points, batches, groups, _TINY)
-    left = points - batches @ effect
-    squares = _squares(left, groups, centers)
-    counts = batches.sum(axis=0)[:, None]
-    spread = (batches.T @ squares + _PRIOR * squares.mean(axis=0)) / (counts + _PRIOR) + _TINY
-    far = ((left[:, None] - centers) ** 2 / (batches @ spread)[:, None]).sum(axis=2)
-    return -(far + batches @ np.log(2 * np.pi * spread).sum(axis=1, keepdims=True)) / 2
-
-
-def _grouped(points: Tensor, k: int) -> Tensor:
+def _grouped(points: torch.Tensor, k: int) -> NDArray[np.int64]:
     """The groups of k-means, of shape (points,), the same ones every time."""
-    return partitions(points, [k], torch.Generator().manual_seed(0))[0]
+    return partitions(points, [k], torch.Generator().manual_seed(0))[0].numpy()
 
 
 def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> BatchEffects:
-    """How far clusters follow the batches, and would without a correction; warns where both are confounded.
-
-    Parameters
-    ----------
-    views : the samples, with their batches
-    before : the same as they were before the correction
-    """
+    """How far clusters follow the batches, and would without a correction; warns where both are confounded."""
     batch = np.asarray(views.batch, dtype=str)
     names, counts = np.unique(batch, return_counts=True)
     after, n_clusters = float(adjusted_mutual_info_score(batch, labels)), len(np.unique(labels))
-    plain = float(np.mean([_without(before, v, n_clusters) for v in range(len(before.names))]))
+    plain = []  # of k-means in each view, columns of deviation 1
+    for v, array in enumerate(before.arrays):
+        rows, found = np.flatnonzero(before.mask[:, v])[:_MOST_ROWS], 0.0
+        if len(rows) > n_clusters:
+            points = torch.from_numpy(np.array(array[rows]))
+            points = (points - points.mean(dim=0)) / points.std(dim=0).clamp_min(1e-12)
+            found = float(adjusted_mutual_info_score(batch[rows], _grouped(points, n_clusters)))
+        plain.append(found)
     alone = {}
     for cluster in np.unique(labels):
         shares = np.array([(batch[labels == cluster] == name).mean() for name in names])
         if shares.max() >= _ALONE and counts[shares.argmax()] < _LARGE * len(batch):
             alone[str(cluster)] = str(names[shares.argmax()])
-    found = BatchEffects(
-        dict(zip(names.tolist(), counts.tolist(), strict=True)), {"before": plain, "after": after}, alone
-    )
+    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    made = BatchEffects(sizes, {"before": float(np.mean(plain)), "after": after}, alone)
     if alone or after > _FOLLOWS:
-        what = ", ".join(f"cluster {cluster} is in batch {name!r} alone" for cluster, name in alone.items())
-        warn(SuspiciousDataWarning(f"{what or 'clusters follow the batches'}: a class and its batch are confounded, "
-                                   "so these samples do not say what is one and what the other"))  # fmt: skip
-    return found
-
-
-def _without(views: Views, v: int, n_clusters: int) -> float:
-    """Adjusted mutual information of batches and k-means in one view, columns of deviation 1."""
-    rows = np.flatnonzero(views.mask[:, v])[:_MOST_ROWS]
-    if len(rows) <= n_clusters:
-        return 0.0
-    points = torch.from_numpy(np.array(views.arrays[v][rows]))
-    points = (points - points.mean(dim=0)) / points.std(dim=0).clamp_min(1e-12)
-    labels = _grouped(points, n_clusters).numpy()
-    return float(adjusted_mutual_info_score(np.asarray(views.batch, dtype=str)[rows], labels))
+        said = [f"cluster {cluster} is in batch {name!r} alone" for cluster, name in alone.items()]
+        what = f"{', '.join(said) or 'clusters follow the batches'}: a class and its batch are confounded"
+        warn(SuspiciousDataWarning(f"{what}, so these samples do not say what is one and what the other"))
+    return made

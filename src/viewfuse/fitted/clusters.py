@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from scipy.spatial.distance import pdist, squareform
 from viewfuse.data.given import dense_rows
 from viewfuse.data.views import Views
 from viewfuse.utils.settings import wrong
-
-if TYPE_CHECKING:
-    from viewfuse.data.given import Values
 
 _CELLS_PER_CHUNK = 4_000_000
 """Values held in float64 at a time: 32 MB."""
@@ -47,13 +44,9 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ViewEffects:
-    """How far each column of a view sets each cluster apart, over the rows that are there.
+    """How far each column of a view sets each cluster apart, over the rows that are there; see `Difference`.
 
-    Attributes
-    ----------
-    labels : int array of shape (clusters,): those that have such rows, and others beside them
-    difference, mean, mean_of_others : float64 arrays of shape (clusters, columns), see `Difference`
-    varying : boolean array of shape (columns,): False for a column that never changes
+    `labels` are the clusters that have such rows, and others beside them; a column that is not `varying` never changes.
     """
 
     view: str
@@ -67,8 +60,7 @@ class ViewEffects:
     def of_cluster(self, label: int, top: int | None) -> Iterator[Difference]:
         """Features by the size of their effect, those that never change last; `top` of the others, or all."""
         for row in np.flatnonzero(self.labels == label).tolist():
-            sizes = np.where(self.varying, np.abs(self.difference[row]), -1.0)
-            order = np.argsort(-sizes, kind="stable")
+            order = np.argsort(-np.where(self.varying, np.abs(self.difference[row]), -1.0), kind="stable")
             for column in (order if top is None else order[: min(top, int(self.varying.sum()))]).tolist():
                 facts = (part[row, column] for part in (self.difference, self.mean, self.mean_of_others))
                 yield Difference(label, self.view, self.columns[column], *map(float, facts))
@@ -76,17 +68,24 @@ class ViewEffects:
 
 def differences(effects: Sequence[ViewEffects], n_clusters: int, top: int | None) -> Iterator[Difference]:
     """Cluster by cluster and view by view the `top` features, or all, the largest effect first."""
-    for label in range(n_clusters):
-        for one in effects:
-            yield from one.of_cluster(label, top)
+    return (found for label in range(n_clusters) for one in effects for found in one.of_cluster(label, top))
 
 
 def view_effects(views: Views, v: int, labels: NDArray[np.int64], n_clusters: int) -> ViewEffects:
-    """Compare the clusters of shape (samples,) in one view."""
-    rows = np.flatnonzero(views.mask[:, v])
+    """Compare the clusters of shape (samples,) in one view.
+
+    Values are measured from a row of the data: a constant column is zero, and a large offset costs no digits.
+    """
+    values, rows = views.arrays[v], np.flatnonzero(views.mask[:, v])
     n, counts = max(len(rows), 1), np.bincount(labels[rows], minlength=n_clusters)
-    origin = dense_rows(views.arrays[v], rows[:1]).astype(np.float64).sum(axis=0)
-    sums, squares = _sums(views.arrays[v], rows, labels, n_clusters, origin)
+    origin = dense_rows(values, rows[:1]).astype(np.float64).sum(axis=0)
+    sums, squares = np.zeros((n_clusters, values.shape[1])), np.zeros(values.shape[1])
+    step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
+    for start in range(0, len(rows), step):
+        chunk = rows[start : start + step]
+        apart = dense_rows(values, chunk).astype(np.float64) - origin
+        sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
+        squares += (apart**2).sum(axis=0)
     total = sums.sum(axis=0)
     deviation = np.sqrt(np.maximum(squares / n - (total / n) ** 2, 0.0))
     found = np.flatnonzero((counts > 0) & (counts < len(rows)))
@@ -97,35 +96,8 @@ def view_effects(views: Views, v: int, labels: NDArray[np.int64], n_clusters: in
     return ViewEffects(views.names[v], views.columns[v], found, size, origin + mean, origin + others, deviation > 0)
 
 
-def _sums(
-    values: Values,
-    rows: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    n_clusters: int,
-    origin: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums per cluster, of shape (clusters, columns), and sums of squares, of shape (columns,), measured from `origin`.
-
-    Seen from a row of the data a constant column is zero, and a large offset costs no digits.
-    """
-    sums, squares = np.zeros((n_clusters, values.shape[1])), np.zeros(values.shape[1])
-    step = max(1, _CELLS_PER_CHUNK // max(n_clusters, values.shape[1]))
-    for start in range(0, len(rows), step):
-        chunk = rows[start : start + step]
-        apart = dense_rows(values, chunk).astype(np.float64) - origin
-        sums += (labels[chunk] == np.arange(n_clusters)[:, None]) @ apart
-        squares += (apart**2).sum(axis=0)
-    return sums, squares
-
-
 def typical_samples(rows: NDArray[np.int64], confidence: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The rows that are surest of their cluster, the surest first; of equals those that come first.
-
-    Parameters
-    ----------
-    rows : row numbers of a cluster's samples, of shape (members,)
-    confidence : of all samples, of shape (samples,)
-    """
+    """The rows that are surest of their cluster, the surest first; of equals those that come first."""
     sure = np.round(confidence[rows].astype(np.float64), _DIGITS)
     return rows[np.argsort(-sure, kind="stable")[:N_TYPICAL]]
 
@@ -134,11 +106,6 @@ def representatives(labels: NDArray[np.int64], present: NDArray[np.bool_], keep:
     """Row numbers, in order: every cluster gives its share, samples with many views first; all for None.
 
     Samples with many views are neighbours in all of them and donors of any; among equals chance decides.
-
-    Parameters
-    ----------
-    labels : int array of shape (samples,)
-    present : boolean array of shape (samples, views)
     """
     n = len(labels)
     if keep is None:
@@ -162,13 +129,9 @@ def in_a_word(again: float) -> str:
 
 
 class Merge(NamedTuple):
-    """Two groups of clusters that join.
+    """Two groups of clusters that join, `left` groups remain.
 
-    Attributes
-    ----------
-    first, second : the labels in each group
-    distance : by how much joining them raises the sum of squares, as scipy's Ward linkage tells it
-    left : how many groups there are then
+    `distance` is by how much that raises the sum of squares, as scipy's Ward linkage tells it.
     """
 
     first: tuple[int, ...]
@@ -178,14 +141,9 @@ class Merge(NamedTuple):
 
 
 def merge_tree(centers: NDArray[Any], sizes: NDArray[Any]) -> tuple[Merge, ...]:
-    """The merges in their order, down to one group.
+    """The merges in their order, down to one group; numbers without a cluster, of infinite centres, are left out.
 
     scipy's linkage begins with single points, and clusters have sizes; so Ward's update of the distances stands here.
-
-    Parameters
-    ----------
-    centers : array of shape (clusters, embedding); infinite ones, of numbers without a cluster, are left out
-    sizes : of shape (clusters,): samples in each; an empty cluster counts as one sample
     """
     used = np.flatnonzero(np.isfinite(centers).all(axis=1))
     centers, sizes = centers[used], sizes[used]
@@ -199,17 +157,11 @@ def merge_tree(centers: NDArray[Any], sizes: NDArray[Any]) -> tuple[Merge, ...]:
         distance = float(np.sqrt(squares[first, second]))
         merges.append(Merge(labels[first], labels[second], distance, left))
         labels[first] = tuple(sorted(labels[first] + labels[second]))
-        _join(squares, weights, first, second)
+        # The first becomes both, the second is gone: the update of Lance and Williams for Ward.
+        here, there = weights[first], weights[second]
+        joined = (here + weights) * squares[first] + (there + weights) * squares[second]
+        joined = (joined - weights * squares[first, second]) / (here + there + weights)
+        weights[first] += there
+        squares[first], squares[:, first] = joined, joined
+        squares[second], squares[:, second], squares[first, first] = np.inf, np.inf, np.inf
     return tuple(merges)
-
-
-def _join(squares: NDArray[np.float64], weights: NDArray[np.float64], first: int, second: int) -> None:
-    """Let `first` be the two groups together, and `second` be gone: the update of Lance and Williams for Ward."""
-    here, there, others = weights[first], weights[second], weights
-    between = squares[first, second]
-    found = (here + others) * squares[first] + (there + others) * squares[second] - others * between
-    found /= here + there + others
-    weights[first] += there
-    squares[first], squares[:, first] = found, found
-    squares[second], squares[:, second] = np.inf, np.inf
-    squares[first, first] = np.inf

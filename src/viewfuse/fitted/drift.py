@@ -1,9 +1,8 @@
 """Whether new samples are like those of training: view by view, and in what the model makes of them.
 
-Training samples are each other's nearest neighbours, often in pairs, so their distances are no draws like those of new
-samples. A part of them is set aside, and these and the new samples are compared by their distances to the rest: of
-samples of the same kind all p-values are then uniform, or larger. They are corrected for the number of tests by Holm's
-rule, so that at most one set of samples of the same kind in twenty gives an alarm.
+Training samples are each other's nearest neighbours, so a part of them is set aside, and these and the new samples are
+compared by their distances to the rest. P-values are corrected by Holm's rule: at most one set of samples of the same
+kind in twenty gives an alarm.
 """
 
 from __future__ import annotations
@@ -91,9 +90,9 @@ class Drift:
 
     def sheet(self) -> Sheet:
         """One row per test."""
-        header = ("test", "view", "training", "new", "effect", "p_value", "adjusted", "alarm")
         facts = ("name", "view", "training", "new", "effect", "p_value", "adjusted", "sentence")
-        return Sheet(header, [tuple(getattr(one, fact) for fact in facts) for one in self.tests])
+        rows = [tuple(getattr(one, fact) for fact in facts) for one in self.tests]
+        return Sheet(("test", *facts[1:-1], "alarm"), rows)
 
     def as_table(self) -> pd.DataFrame:
         """The same as a data frame."""
@@ -131,23 +130,13 @@ def warn_of_shifted(model: Model, new: Samples) -> None:
 def drift(
     model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES
 ) -> Drift:
-    """Compare new samples with those of training.
-
-    Parameters
-    ----------
-    training, chances : those of the training samples and of the new ones, of shape (samples, clusters)
-    names : of clusters, for the sentences
-    """
+    """Compare new samples with those of training, given chances of both, of shape (samples, clusters)."""
     before, now = (own.present.cpu().numpy() for own in (model.stored, new))
-    found = [
-        *_novelty(model, new),
-        _out_of_range(model, new),
-        _missing(before, now, model.names),
-        _clusters(training.argmax(axis=1), chances.argmax(axis=1), training.shape[1], names),
-        _confidence(training, chances),
-    ]
-    tests = [one for one in found if one is not None]
-    return Drift(len(now), tuple(_judged(tests)))
+    found = [*_novelty(model, new), _out_of_range(model, new), _missing(before, now, model.names)]
+    if training.shape[1] > 1:
+        labels = training.argmax(axis=1), chances.argmax(axis=1)
+        found += [_clusters(*labels, training.shape[1], names), _confidence(training, chances)]
+    return Drift(len(now), tuple(_judged(found)))
 
 
 def _novelty(model: Model, new: Samples) -> list[DriftTest]:
@@ -197,16 +186,13 @@ def _missing(before: NDArray[np.bool_], now: NDArray[np.bool_], views: Sequence[
     return DriftTest("missing", views[most], float(lacking[0][most]), float(lacking[1][most]), effect, p_value)
 
 
-def _clusters(before: NDArray[np.int64], now: NDArray[np.int64], n_clusters: int, names: Names) -> DriftTest | None:
+def _clusters(before: NDArray[np.int64], now: NDArray[np.int64], n_clusters: int, names: Names) -> DriftTest:
     """Whether clusters have other shares of the samples."""
-    if n_clusters < 2:
-        return None
     effect, p_value = _permuted(before, now, n_clusters)
     old, new = (np.bincount(own, minlength=n_clusters) / len(own) for own in (before, now))
     most = int(np.argmax(np.abs(new - old)))
-    return DriftTest(
-        "clusters", "", float(old[most]), float(new[most]), effect, p_value, cluster=names.get(most, str(most))
-    )
+    shares, name = (float(old[most]), float(new[most])), names.get(most, str(most))
+    return DriftTest("clusters", "", *shares, effect, p_value, name)
 
 
 def _permuted(before: NDArray[np.int64], now: NDArray[np.int64], n_groups: int) -> tuple[float, float]:
@@ -226,11 +212,9 @@ def _permuted(before: NDArray[np.int64], now: NDArray[np.int64], n_groups: int) 
     return float(np.abs(old / len(before) - new / len(now)).sum() / 2), p_value
 
 
-def _confidence(before: NDArray[np.float32], now: NDArray[np.float32]) -> DriftTest | None:
+def _confidence(before: NDArray[np.float32], now: NDArray[np.float32]) -> DriftTest:
     """Whether the model is less sure of new samples."""
     old, new = (own.max(axis=1).astype(np.float64) for own in (before, now))
-    if before.shape[1] < 2:
-        return None
     p_value = float(mannwhitneyu(new, old, alternative="less", method="asymptotic").pvalue)
     means = float(old.mean()), float(new.mean())
     return DriftTest("confidence", "", *means, max(means[0] - means[1], 0.0), p_value)
@@ -246,27 +230,26 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _judged(tests: Sequence[DriftTest]) -> list[DriftTest]:
     """The tests with p-values as Holm corrects them, and a sentence for each alarm."""
-    adjusted = holm([one.p_value for one in tests])
-    found = [replace(one, adjusted=own) for one, own in zip(tests, adjusted, strict=True)]
-    return [
-        replace(one, sentence=_sentence(one)) if one.adjusted <= LEVEL and one.effect >= LEAST else one for one in found
-    ]
+    found = []
+    for one, adjusted in zip(tests, holm([one.p_value for one in tests]), strict=True):
+        sentence = _sentence(one) if adjusted <= LEVEL and one.effect >= LEAST else ""
+        found.append(replace(one, adjusted=adjusted, sentence=sentence))
+    return found
 
 
 def _sentence(one: DriftTest) -> str:
     """What an alarm says."""
     now, before = f"{one.new:.0%}", f"{one.training:.0%}"
-    if one.name == "novelty":
-        found = f"{now} of the samples look in view {one.view!r} like nothing in training"
-        return f"{found} ({before} are expected to); consider a new fit"
-    if one.name == "out_of_range":
-        return f"{now} of the samples have values far outside of those of training; look for fill values and units"
-    if one.name == "missing":
-        shares = f"view {one.view!r} is missing for {now} of the samples, and for {before} in training"
-        if abs(one.new - one.training) < LEAST:
-            shares = "other views are missing together than in training"
-        return f"{shares}; check how the samples were collected"
-    if one.name == "clusters":
-        return f"cluster {one.cluster} has {now} of the samples, and {before} in training"
-    means = f"{one.new:.2f}, and {one.training:.2f} in training"
-    return f"the mean confidence is {means}; look at the samples that are uncertain"
+    missing = f"view {one.view!r} is missing for {now} of the samples, and for {before} in training"
+    if abs(one.new - one.training) < LEAST:
+        missing = "other views are missing together than in training"
+    like_nothing = f"{now} of the samples look in view {one.view!r} like nothing in training"
+    far = f"{now} of the samples have values far outside of those of training"
+    means = f"the mean confidence is {one.new:.2f}, and {one.training:.2f} in training"
+    return {
+        "novelty": f"{like_nothing} ({before} are expected to); consider a new fit",
+        "out_of_range": f"{far}; look for fill values and units",
+        "missing": f"{missing}; check how the samples were collected",
+        "clusters": f"cluster {one.cluster} has {now} of the samples, and {before} in training",
+        "confidence": f"{means}; look at the samples that are uncertain",
+    }[one.name]

@@ -82,19 +82,19 @@ class Explanation:
 
     def samples(self) -> pd.DataFrame:
         """One row per sample: label, confidence, second-best cluster, weights and donors of the views."""
-        return frame_of(sample_sheet(self))
+        return frame_of(sheets(self)["samples.csv"])
 
     def clusters(self) -> pd.DataFrame:
         """One row per cluster: its size, its typical samples, and whether it would be found again."""
-        return frame_of(cluster_sheet(self))
+        return frame_of(sheets(self)["clusters.csv"])
 
     def tree(self) -> pd.DataFrame:
         """One row per merge of clusters, the first first: who joins whom, at which distance, and how many are left."""
-        return frame_of(merge_sheet(self))
+        return frame_of(sheets(self)["merges.csv"])
 
     def features(self, top: int | None = TOP) -> pd.DataFrame:
         """One row per distinguishing feature of a cluster, see `Difference`; `top` per cluster and view, None: all."""
-        return frame_of(feature_sheet(self, top))
+        return frame_of(sheets(self, top)["features.csv"])
 
     def __repr__(self) -> str:
         means = zip(self.view_names, self.weights.mean(axis=0), strict=True)
@@ -110,87 +110,56 @@ def explain(
     stability: NDArray[np.float32],
     merges: tuple[Merge, ...],
 ) -> Explanation:
-    """Say why samples are where the model places them.
-
-    Parameters
-    ----------
-    views : samples with the model's views, any of them missing
-    placed : what `Model.place` gives of them
-    training_ids : array of shape (training samples,)
-    stability, merges : of the clusters, see `Explanation`
-    """
+    """Say why samples are where the model places them; `placed` is what `Model.place` gives of them."""
     samples, embedding = placed
     probabilities = model.assign(samples, embedding)
     labels, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    second_labels, second_confidence = _second_best(probabilities, labels)
     n_clusters = probabilities.shape[1]
+    own = [typical_samples(np.flatnonzero(labels == c), confidence) for c in range(n_clusters)]
     return Explanation(
-        ids=views.ids,
-        view_names=views.names,
-        labels=labels,
-        confidence=confidence,
-        second_labels=second_labels,
-        second_confidence=second_confidence,
+        views.ids,
+        views.names,
+        labels,
+        confidence,
+        *_second_best(probabilities, labels),
         weights=_weights(model, samples),
         donors=_donors(model, samples, training_ids),
         sizes=np.bincount(labels, minlength=n_clusters),
-        typical=tuple(
-            tuple(views.ids[typical_samples(np.flatnonzero(labels == c), confidence)].tolist())
-            for c in range(n_clusters)
-        ),
+        typical=tuple(tuple(views.ids[rows].tolist()) for rows in own),
         effects=tuple(view_effects(views, v, labels, n_clusters) for v in range(len(views.names))),
         stability=stability,
         merges=merges,
     )
 
 
-def sample_sheet(explanation: Explanation) -> Sheet:
-    """One row per sample: id, label, confidence, the second-best cluster, then per view weights and donors."""
-    facts = ("ids", "labels", "confidence", "second_labels", "second_confidence", "weights", "donors")
+def sheets(one: Explanation, top: int | None = TOP) -> dict[str, Sheet]:
+    """All tables by the names of their files; of features the `top` per cluster and view, or all."""
+    facts = (one.ids, one.labels, one.confidence, one.second_labels, one.second_confidence, one.weights, one.donors)
     header = ["id", "label", "confidence", "second_label", "second_confidence"]
-    header += [f"{kind}_{name}" for kind in ("weight", "donors") for name in explanation.view_names]
-    rows = [
-        (*placed, *weights, *(_joined(ids) for ids in donors))
-        for *placed, weights, donors in zip(*(getattr(explanation, fact).tolist() for fact in facts), strict=True)
+    header += [f"{kind}_{name}" for kind in ("weight", "donors") for name in one.view_names]
+    samples = [
+        (*placed, *weights, *map(_joined, donors))
+        for *placed, weights, donors in zip(*(fact.tolist() for fact in facts), strict=True)
     ]
-    return Sheet(header, rows)
-
-
-def cluster_sheet(explanation: Explanation) -> Sheet:
-    """One row per cluster: label, size, ids of its typical samples, whether it would be found again."""
-    facts = zip(explanation.sizes.tolist(), explanation.typical, explanation.stability.tolist(), strict=True)
-    rows = [(c, size, _joined(ids), steady, in_a_word(steady)) for c, (size, ids, steady) in enumerate(facts)]
-    return Sheet(("label", "size", "typical", "stability", "again"), rows)
-
-
-def merge_sheet(explanation: Explanation) -> Sheet:
-    """One row per merge of clusters: the labels of both groups, their distance, the number of groups left."""
-    rows = [(_joined(one.first), _joined(one.second), one.distance, one.left) for one in explanation.merges]
-    return Sheet(("first", "second", "distance", "left"), rows)
-
-
-def feature_sheet(explanation: Explanation, top: int | None = TOP) -> Sheet:
-    """One row per distinguishing feature, see `Difference`: `top` per cluster and view, or all."""
+    found = zip(one.sizes.tolist(), one.typical, one.stability.tolist(), strict=True)
+    clusters = [(c, size, _joined(ids), steady, in_a_word(steady)) for c, (size, ids, steady) in enumerate(found)]
+    merges = [(_joined(two.first), _joined(two.second), two.distance, two.left) for two in one.merges]
     digits = ".7g"  # as many as float32 has
-    for one in explanation.effects:  # means that are apart may be one number in float32, as beside a large offset
-        alike = one.mean.astype(np.float32) == one.mean_of_others.astype(np.float32)
-        digits = ".15g" if (alike & (np.abs(one.difference) > _APART)).any() else digits
-    return Sheet(Difference._fields, differences(explanation.effects, len(explanation.sizes), top), digits)
-
-
-def sheets(explanation: Explanation, top: int = TOP) -> dict[str, Sheet]:
-    """All tables, by the names of their files."""
+    for own in one.effects:  # means that are apart may be one number in float32, as beside a large offset
+        alike = own.mean.astype(np.float32) == own.mean_of_others.astype(np.float32)
+        digits = ".15g" if (alike & (np.abs(own.difference) > _APART)).any() else digits
+    features, effects = (differences(one.effects, len(one.sizes), count) for count in (top, None))
     return {
-        "samples.csv": sample_sheet(explanation),
-        "clusters.csv": cluster_sheet(explanation),
-        "merges.csv": merge_sheet(explanation),
-        "features.csv": feature_sheet(explanation, top),
-        "effects.csv": feature_sheet(explanation, None),
+        "samples.csv": Sheet(header, samples),
+        "clusters.csv": Sheet(("label", "size", "typical", "stability", "again"), clusters),
+        "merges.csv": Sheet(("first", "second", "distance", "left"), merges),
+        "features.csv": Sheet(Difference._fields, features, digits),
+        "effects.csv": Sheet(Difference._fields, effects, digits),
     }
 
 
 def _joined(ids: Sequence[Hashable]) -> str:
-    return " ".join(str(name) for name in ids)
+    return " ".join(map(str, ids))
 
 
 def frame_of(sheet: Sheet) -> pd.DataFrame:
@@ -198,10 +167,8 @@ def frame_of(sheet: Sheet) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError:
-        raise MissingPackage(
-            "data frames need pandas, which is not installed; pip install pandas, or use the arrays of the explanation "
-            "or `viewfuse explain`, which do without"
-        ) from None
+        fault = "data frames need pandas, which is not installed; pip install pandas, or use the arrays of the"
+        raise MissingPackage(f"{fault} explanation or `viewfuse explain`, which do without") from None
     return pd.DataFrame(sheet.rows, columns=list(sheet.header))
 
 
@@ -220,19 +187,16 @@ def _second_best(
 
 @torch.no_grad()
 def _weights(model: Model, samples: Samples) -> NDArray[np.float32]:
-    size = model.rows_per_pass(len(samples))
-    parts = [_pass_weights(model, part) for part in passes(samples, size)]
+    """How far each view moves the embedding, as a share of what all do; of shape (samples, views)."""
+    parts = []
+    for part in passes(samples, model.rows_per_pass(len(samples))):
+        moved = model.method.view_influence(model.network, part, model.stored)
+        holds = moved > -torch.inf
+        moved = torch.where(holds, moved, 0.0)
+        # An embedding that nothing moves owes as much to one view as to another.
+        moved = torch.where(moved.sum(dim=1, keepdim=True) > 0, moved, holds.to(moved.dtype))
+        parts.append(moved / moved.sum(dim=1, keepdim=True))
     return torch.cat(parts)[: len(samples)].cpu().numpy()
-
-
-def _pass_weights(model: Model, samples: Samples) -> Tensor:
-    """Weights of shape (samples, views)."""
-    moved = model.method.view_influence(model.network, samples, model.stored)
-    holds = moved > -torch.inf
-    moved = torch.where(holds, moved, 0.0)
-    # An embedding that nothing moves owes as much to one view as to another.
-    moved = torch.where(moved.sum(dim=1, keepdim=True) > 0, moved, holds.to(moved.dtype))
-    return moved / moved.sum(dim=1, keepdim=True)
 
 
 def _donors(model: Model, samples: Samples, training_ids: NDArray[Any]) -> NDArray[Any]:

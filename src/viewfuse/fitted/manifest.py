@@ -7,6 +7,7 @@ there as they are, and tuples as lists; all else as an object with one key, its 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from os import fstat
 from pathlib import Path
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
@@ -38,47 +40,52 @@ _NEW_NAMES = {
     "evenness_after_epoch": "size_entropy_after_epoch",
 }
 """Of decisions in format 1."""
+_SHAPE = {
+    "method": {"name": str, "config": {"n_clusters": int}},
+    "views": [{"width": int, "name": object}],
+    "versions": dict,
+}
+"""What readers expect of a manifest."""
 LONGEST_MANIFEST = 2**30
-_PLAIN = (str, bool, int, float, type(None))
+_PLAIN = (str, bool, int, float, NoneType)
 _PLAIN_OF_NUMPY = (np.str_, np.bool_, np.integer, np.float16, np.float32, np.float64)
 """Complex and longer numbers are none that JSON has."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a model folder, checked."""
-    path = folder / MANIFEST
+    path, another = folder / MANIFEST, "use another copy of the model"
     try:
         manifest = parsed(read_file(path, LONGEST_MANIFEST))
         found, known = manifest["format"], manifest.pop("checksum")
     except (FileNotFoundError, NotADirectoryError):
         inside = " (there is one in its folder 'model')" if (folder / "model" / MANIFEST).is_file() else ""
-        raise BadModelFile(
-            f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
-        ) from None
+        fault = f"{folder} holds no {MANIFEST}, so it is not a viewfuse model{inside}; check the path"
+        raise BadModelFile(fault) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadModelFile(f"{path} is damaged ({error}); use another copy of the model") from None
+        raise BadModelFile(f"{path} is damaged ({error}); {another}") from None
+    version = manifest["versions"]["viewfuse"] if fits(manifest, {"versions": {"viewfuse": str}}) else ""
+    writer = f"viewfuse {version}" if 0 < len(version) < 40 else "the viewfuse that wrote it"
     if found not in range(1, FORMAT + 1):
-        raise BadModelFile(
-            f"{path} has format {found!r}, but this viewfuse reads format {FORMAT} and older ones ({__version__}); "
-            f"use {_writer(manifest)}"
-        )
+        ours = f"this viewfuse reads format {FORMAT} and older ones ({__version__})"
+        raise BadModelFile(f"{path} has format {found!r}, but {ours}; use {writer}")
     if known != checksum(manifest) or not _names_one_file(manifest.get("files")):
-        raise BadModelFile(f"{path} is damaged (its checksum does not match); use another copy of the model")
-    if _release(_writer(manifest)) > _release(__version__):
-        raise BadModelFile(
-            f"{path} was written by {_writer(manifest)}, and this is viewfuse {__version__}; use that one, or a newer"
-        )
+        raise BadModelFile(f"{path} is damaged (its checksum does not match); {another}")
+    if _release(writer) > _release(__version__):
+        raise BadModelFile(f"{path} was written by {writer}, and this is viewfuse {__version__}; use that, or a newer")
     manifest = _upgraded(manifest) if found == 1 else manifest
-    if not _is_complete(manifest):
-        raise BadModelFile(f"{path} does not say what the model is; use another copy of the model")
+    if not fits(manifest, _SHAPE):
+        raise BadModelFile(f"{path} does not say what the model is; {another}")
     return manifest
 
 
-def _writer(manifest: Mapping[str, Any]) -> str:
-    """The viewfuse that wrote a manifest, as far as it says so."""
-    versions = manifest.get("versions")
-    found = versions.get("viewfuse") if isinstance(versions, dict) else None
-    return f"viewfuse {found}" if isinstance(found, str) and len(found) < 40 else "the viewfuse that wrote it"
+def fits(value: Any, wanted: Any) -> bool:
+    """Whether parsed JSON is of a type, a list of what the only member says, or a dict with these members at least."""
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(k in value and fits(value[k], own) for k, own in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(value, list) and all(fits(one, wanted[0]) for one in value)
+    return isinstance(value, wanted)
 
 
 def _release(version: str) -> list[int]:
@@ -86,30 +93,14 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]{1,9}", version)[:3]]
 
 
-def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Whether method, views and versions are where readers expect them."""
-    method, views, versions = (manifest.get(name) for name in ("method", "views", "versions"))
-    if not isinstance(method, dict) or not isinstance(views, list) or not isinstance(versions, dict):
-        return False
-    known = isinstance(method.get("name"), str) and isinstance(method.get("config"), dict)
-    known = known and isinstance(method["config"].get("n_clusters"), int)
-    return known and all(isinstance(v, dict) and isinstance(v.get("width"), int) and "name" in v for v in views)
-
-
 def _upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest of format 1 as one of today."""
     manifest["method"] = {"name": "urrl", "config": manifest.pop("settings", {})}
-    facts = manifest.get("facts")
-    if isinstance(facts, dict) and "decisions" in facts:
-        facts["decisions"] = _renamed(facts["decisions"])
+    if fits(manifest, {"facts": {"decisions": dict}}):
+        decisions = json.dumps(manifest["facts"]["decisions"])
+        renamed = json.loads(decisions, object_hook=lambda own: {_NEW_NAMES.get(k, k): x for k, x in own.items()})
+        manifest["facts"]["decisions"] = renamed
     return manifest
-
-
-def _renamed(decisions: Any) -> Any:
-    """Decisions of format 1 under the names of today."""
-    if not isinstance(decisions, dict):
-        return decisions
-    return {_NEW_NAMES.get(name, name): _renamed(value) for name, value in decisions.items()}
 
 
 def _names_one_file(files: Any) -> bool:
@@ -117,8 +108,7 @@ def _names_one_file(files: Any) -> bool:
     if not isinstance(files, dict) or len(files) != 1:
         return False
     ((name, facts),) = files.items()
-    is_known = isinstance(facts, dict) and isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
-    return is_known and fnmatchcase(name, TENSORS) and Path(name).name == name
+    return fits(facts, {"bytes": int, "sha256": str}) and fnmatchcase(name, TENSORS) and Path(name).name == name
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -142,29 +132,26 @@ def encode(names: Iterable[Hashable]) -> list[Any]:
     """Names as JSON can hold them; a TypeError names one that it cannot."""
     if isinstance(names, np.ndarray) and names.dtype.kind not in "mM":
         names = names.tolist()
-    return [name if type(name) in _PLAIN else _encoded(name) for name in names]
+    return [_encoded(name) for name in names]
 
 
 def decode(names: Iterable[Any]) -> list[Hashable]:
     """The names again."""
-    return [_decoded(name) if isinstance(name, (list, dict)) else name for name in names]
+    return [_decoded(name) for name in names]
 
 
 def check_storable(what: str, names: Iterable[Hashable]) -> None:
     """Refuse names that would not come back equal from a saved model, before hours of training."""
-    if isinstance(names, range):
-        return
-    odd = [name for name in names if type(name) not in _PLAIN and not isinstance(name, _PLAIN_OF_NUMPY)]
-    for name in odd:
+    for name in () if isinstance(names, range) else names:
+        if type(name) in _PLAIN or isinstance(name, _PLAIN_OF_NUMPY):
+            continue
         try:
             fine = _same(_decoded(_encoded(name)), name)
         except Exception:  # whatever a user's own class does
             fine = False
         if not fine:
-            raise DataError(
-                f"{what} such as {name!r} ({type(name).__name__}) cannot be saved with a model; use text instead, in "
-                "pandas astype(str)"
-            )
+            fault = f"{what} such as {name!r} ({type(name).__name__}) cannot be saved with a model"
+            raise DataError(f"{fault}; use text instead, in pandas astype(str)")
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -175,6 +162,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _encoded(name: Any) -> Any:
+    if type(name) in _PLAIN:
+        return name
     if isinstance(name, (np.datetime64, np.timedelta64)):
         return {name.dtype.str[1:]: int(name.astype(np.int64))}
     if isinstance(name, np.generic):
@@ -204,10 +193,7 @@ def _decoded(name: Any) -> Any:
 
 
 def _pandas() -> Any:
-    """Pandas, which those have who use its labels."""
-    import pandas
-
-    return pandas
+    return importlib.import_module("pandas")  # which those have who use its labels
 
 
 def _timestamp(value: Sequence[Any]) -> Any:
@@ -255,12 +241,7 @@ _RULES = 4
 
 
 def fit_facts(views: Views, settings: Mapping[str, Any], device: Any) -> dict[str, Any]:
-    """All on which the numbers of a fit depend, by name.
-
-    Parameters
-    ----------
-    settings : parameters of the estimator that change what is learned
-    """
+    """All on which the numbers of a fit depend, by name; `settings` are parameters that change what is learned."""
     import scipy
     import sklearn
     import torch
@@ -269,7 +250,7 @@ def fit_facts(views: Views, settings: Mapping[str, Any], device: Any) -> dict[st
     versions = {f"version of {name}": module.__version__ for name, module in modules.items()}
     threads = torch.get_num_threads() if device.type == "cpu" else None
     return {
-        **{name: _spelled(value) for name, value in settings.items()},
+        **{name: own if isinstance(own, (int, float, str, NoneType)) else repr(own) for name, own in settings.items()},
         "samples": len(views),
         "views": list(views.names),
         "digest of the data": digest(views),
@@ -281,10 +262,6 @@ def fit_facts(views: Views, settings: Mapping[str, Any], device: Any) -> dict[st
     }
 
 
-def _spelled(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, type(None))) else repr(value)
-
-
 def digest(views: Views) -> str:
     """A checksum of all values, which are there, and whose they are."""
     found = hashlib.blake2b(digest_size=16)
@@ -294,11 +271,8 @@ def digest(views: Views) -> str:
     for offset in views.offsets:
         found.update(np.asarray(offset).tobytes() if np.any(offset) else b"")
     for array in views.arrays:
-        if is_sparse(array):
-            own = array.tocsr()
-            for part in (own.data, own.indices, own.indptr):
-                found.update(np.ascontiguousarray(part).tobytes())
-        else:
-            for rows in parts(len(array)):
-                found.update(np.ascontiguousarray(array[rows]).tobytes())
+        own = array.tocsr() if is_sparse(array) else None
+        pieces = (array[rows] for rows in parts(len(array))) if own is None else (own.data, own.indices, own.indptr)
+        for piece in pieces:
+            found.update(np.ascontiguousarray(piece).tobytes())
     return found.hexdigest()

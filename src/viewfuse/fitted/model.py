@@ -6,7 +6,7 @@ import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.batches import Placing, assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batches import Batches, fit_batches
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
@@ -42,37 +42,6 @@ _FAR = 10.0
 """Times the range of the training samples: a value farther outside than this is out of range."""
 
 
-class FittedMethod(Placing, Protocol):
-    """What a fitted model asks of its method."""
-
-    @property
-    def name(self) -> str:
-        """Under which saved models name the method."""
-
-    @property
-    def neighbor_depth(self) -> int:
-        """Neighbours that are kept of each training sample and view."""
-
-    @property
-    def shows_rounding(self) -> bool:
-        """Whether embeddings are smooth; where samples are picked, rounding decides rarely, and few samples hide it."""
-
-    def saved(self) -> dict[str, Any]:
-        """The configuration, in a form that JSON can hold."""
-
-    def empty(self, widths: Sequence[int]) -> Any:
-        """A network without memory for its weights."""
-
-    def decode(self, network: Any, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
-
-    def members(self, samples: Samples, stored: Samples) -> Tensor:
-        """Training samples that stand beside or for each sample, of shape (samples, views, list length)."""
-
-    def view_influence(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
-        """How far the embedding would move without a view, of shape (samples, views); -inf if nothing stands there."""
-
-
 @dataclass(frozen=True)
 class Model:
     """A trained network with the reduced and scaled training samples, among which new ones find their neighbours.
@@ -80,8 +49,8 @@ class Model:
     Attributes
     ----------
     names, columns, offsets : of the views that it was fitted on
-    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; (training samples, 0) in models of
-        earlier versions
+    method : places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
+    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; without columns in earlier versions
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
     batches : the effects of batches, which are taken out of reduced samples
@@ -90,7 +59,7 @@ class Model:
     names: tuple[str, ...]
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
-    method: FittedMethod
+    method: Any
     filler: Filler
     reduction: Reduction
     scaler: Scaler
@@ -121,10 +90,7 @@ class Model:
         return self.filler.apply(measured_from(known, self.offsets))
 
     def place(self, views: Views) -> tuple[Samples, Tensor]:
-        """Complete samples, any of whose views are missing, with their neighbours among the stored ones.
-
-        Beside them embeddings of shape (samples, embedding).
-        """
+        """Complete samples with their neighbours among the stored ones, and embeddings, (samples, embedding)."""
         samples = self.locate(*self.tensors(views))
         embedding = embed(self.method, self.network, samples, self.stored, self.rows_per_pass(len(samples)))
         _check_finite(embedding, views)
@@ -211,12 +177,7 @@ class Model:
         return Surroundings.of(self.stored, self.unseen)
 
     def novelty(self, samples: Samples, views: Views | None = None) -> NDArray[np.float64]:
-        """How far samples lie from training samples, of shape (samples,); of training samples themselves without views.
-
-        Parameters
-        ----------
-        views : the same samples before they were reduced
-        """
+        """How far samples lie from training samples, of shape (samples,); without views of these themselves."""
         stored, unseen = self.stored, self.unseen
         if views is not None and not unseen.shape[1]:
             unseen = np.empty((len(samples), 0))
@@ -228,9 +189,9 @@ class Model:
         return self.surroundings.novelty(samples, unseen)
 
     def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
-        """Which samples, reduced and scaled, have a value far outside of the range of the training samples.
+        """Which samples, reduced and scaled, have a value ten times the range of the column outside of it.
 
-        Far is ten times the range of the column, or of the view's columns on average, whichever is wider.
+        Or of the view's columns on average, whichever is wider.
         """
         low, high, view = self._far
         found = []
@@ -250,11 +211,8 @@ class Model:
             low.append(least - slack)
             high.append(most + slack)
         counts = torch.tensor([view.shape[1] for view in self.stored.values], device=self.stored.present.device)
-        return (
-            torch.cat(low),
-            torch.cat(high),
-            torch.arange(len(counts), device=counts.device).repeat_interleave(counts),
-        )
+        each = torch.arange(len(counts), device=counts.device)
+        return torch.cat(low), torch.cat(high), each.repeat_interleave(counts)
 
 
 def warn_of_far(ids: NDArray[Any], n: int) -> None:
@@ -282,22 +240,14 @@ def scaled_tensors(views: Views, scaler: Scaler, device: torch.device) -> tuple[
 
 
 def _check_finite(embedding: Tensor, views: Views) -> None:
-    finite = torch.isfinite(embedding)
-    if not finite.all():
-        bad = (~finite.all(dim=1)).nonzero()
-        raise DataError(
-            f"row {labelled(int(bad[0]), views.ids)}: its values are too far from those that the model was fitted on; "
-            "look for fill values and other units"
-        )
+    bad = (~torch.isfinite(embedding).all(dim=1)).nonzero()
+    if len(bad):
+        fault = "its values are too far from those that the model was fitted on; look for fill values and other units"
+        raise DataError(f"row {labelled(int(bad[0]), views.ids)}: {fault}")
 
 
 class Source(NamedTuple):
-    """A set of samples as it was given, but for its values: those are filled, reduced, and without batch effects.
-
-    Attributes
-    ----------
-    before : the reduced samples with the effects of their batches; None where they have none
-    """
+    """A set of samples filled, reduced, and without batch effects; `before` has these, where there are any."""
 
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
@@ -326,7 +276,7 @@ class Source(NamedTuple):
         batches = fit_batches(before)
         return cls(*source, batches.apply(before), unseen, batches, before)
 
-    def model(self, method: FittedMethod, scaler: Scaler, stored: Samples, network: Any) -> Model:
+    def model(self, method: Any, scaler: Scaler, stored: Samples, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""
         before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
         return Model(*before, scaler, stored, network, self.unseen, batches=self.batches)

@@ -1,10 +1,8 @@
 """How far samples lie from what a model knows: distances to the nearest training samples, view by view, in ranks.
 
-In each view that a sample has, the distance to the nearest training sample is ranked among those that the training
-samples have to each other: the share of them that is nearer. In views of words, so is the share of a row's words that
-no training sample has: reduced rows do not hold these. All are combined as Fisher combines tests, by the sum of
--log(1 - share), over the root of their number. Novelty is the share of the training samples, of those with as many
-views, that have less: above 0.95 lies one in twenty samples of the same kind.
+The distance is ranked among those that the training samples have to each other; in views of words, so is the share of
+words that no training sample has. Fisher's sum of -log(1 - share), over the root of their number, combines them.
+Novelty is the share of the training samples with as many views that have less.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import Values, column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.given import column_sums, filled, parts_of, row_sums, times_columns
 from viewfuse.data.given import stored as stored_values
 from viewfuse.data.given import with_stored as with_values
 from viewfuse.data.views import Views
@@ -37,10 +35,8 @@ _EDGE = 1e-3
 class Surroundings:
     """How far training samples lie from each other, against which any samples are compared.
 
-    Attributes
-    ----------
-    known : of shape (samples, views): distances to the nearest other training sample, NaN where a view is missing; and
-        beside them, where there are views of words, the shares of words that no other training sample has
+    `known` has distances to the nearest other training sample, of shape (samples, views), NaN where a view is missing,
+    and beside them, where there are views of words, the shares of words that no other training sample has.
     """
 
     stored: Samples
@@ -48,12 +44,7 @@ class Surroundings:
 
     @classmethod
     def of(cls, stored: Samples, unseen: NDArray[np.float64]) -> Surroundings:
-        """Measure the training samples.
-
-        Parameters
-        ----------
-        unseen : see `unseen_by_others`; without columns where that is not known
-        """
+        """Measure the training samples; for `unseen` see `unseen_by_others`."""
         return cls(stored, np.hstack([neighbor_distances(stored, stored), unseen]))
 
     def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,11 +98,11 @@ def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
 
 def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
     """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
-    words = [one.how in SPARSE for one in reduction.front_ends]
-    alone = [np.empty(0, bool)] * len(words)  # columns that at most one row has
-    for v in np.flatnonzero(words).tolist():
-        parts = parts_of(views.arrays[v], views.mask[:, v])
-        alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
+    alone = [np.empty(0, bool)] * len(views.names)  # columns that at most one row has
+    for v, front_end in enumerate(reduction.front_ends):
+        if front_end.how in SPARSE:
+            parts = parts_of(views.arrays[v], views.mask[:, v])
+            alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
     return _shares(reduction, views, alone)
 
 
@@ -119,12 +110,10 @@ def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]
     found = np.full(views.mask.shape, np.nan)
     for v, (front_end, own) in enumerate(zip(reduction.front_ends, columns, strict=True)):
         if front_end.how in SPARSE:
-            parts = [_share(part, own) for part in parts_of(views.arrays[v], views.mask[:, v])]
-            found[views.mask[:, v], v] = np.concatenate(parts) if parts else []
+            shares = []
+            for part in parts_of(views.arrays[v], views.mask[:, v]):
+                logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
+                sums = row_sums(logs)
+                shares.append(row_sums(times_columns(logs, own.astype(np.float64))) / np.where(sums > 0, sums, 1.0))
+            found[views.mask[:, v], v] = np.concatenate(shares) if shares else []
     return found
-
-
-def _share(part: Values, columns: NDArray[np.bool_]) -> NDArray[np.float64]:
-    logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
-    sums = row_sums(logs)
-    return row_sums(times_columns(logs, columns.astype(np.float64))) / np.where(sums > 0, sums, 1.0)

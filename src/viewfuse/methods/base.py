@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike
@@ -25,26 +26,30 @@ from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.batches import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
-from viewfuse.fitted.drift import warn_of_shifted
+from viewfuse.fitted.drift import Drift, drift, warn_of_shifted
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
-from viewfuse.io.writers import KEY, Results, annotate
-from viewfuse.methods.trusting import Trusting, ViewsClusterer, with_names
+from viewfuse.io.writers import KEY, Judged, Results, annotate
+from viewfuse.methods.trusting import ALPHA, ViewsClusterer, trust_in, with_names
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
+from viewfuse.selection.confidence import bounds, label_sets
+from viewfuse.selection.decisions import Trust
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
+from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:  # where it is needed it is imported: machines that only train lack its packages
     from viewfuse.fitted import persistence
 
+_FORMER = {"stability_": "soft_labels_.max(axis=1)", "cluster_stability_": "in trust_.clusters"}
 _PER_SAMPLE = ("labels_", "embedding_", "soft_labels_")
 _NOT_SAVED = ("device", "checkpoint")
 """Parameters that belong to a machine, and not to a model."""
 
 
-class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
+class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
     """An estimator with a fitted `Model`; methods add their parameters and `fit`.
 
     Attributes
@@ -59,8 +64,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
 
     def transform(self, X: Any, *, batch: Any = None) -> NDArray[np.float32]:
         """Embeddings of shape (samples, embedding_dim) of samples with any subset of the views."""
-        views = self._known_views(X, batch)
-        return self._framed(self._place(views)[2].cpu().numpy(), X, views.ids)
+        views, _, _, embedding = self._place(X, batch)
+        return self._framed(embedding.cpu().numpy(), X, views.ids)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.float32]:
         """Fit, and return the embedding of shape (samples, embedding_dim)."""
@@ -82,7 +87,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         The largest one is the chance that the sample would be in this cluster again if the fit were repeated, see
         ``trust_`` and docs/decisions.md.
         """
-        model, samples, embedding = self._place(self._known_views(X, batch))
+        _, model, samples, embedding = self._place(X, batch)
         return model.assign(samples, embedding)
 
     def predict(self, X: Any, *, batch: Any = None) -> NDArray[np.int64]:
@@ -93,13 +98,77 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         batch : as for `fit`, where the model was fitted with batches, which these must be of. Methods without this
             parameter take Views with a `batch`, such as those of `with_batch`.
         """
-        model, samples, embedding = self._place(self._known_views(X, batch))
+        _, model, samples, embedding = self._place(X, batch)
         return self._labelled(model, samples, model.assign(samples, embedding))
+
+    def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
+        """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
+
+        A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
+        samples like those of training, whatever number of views they have.
+        """
+        views, model, samples, embedding = self._place(X)
+        return self._sets(model.assign(samples, embedding), views.mask, alpha)
+
+    def _sets(self, chances: NDArray[np.float32], present: NDArray[np.bool_], alpha: float) -> NDArray[np.bool_]:
+        """Sets by the bounds of the training samples, which are kept: one new sample would wait longest for them."""
+        if not 0 < alpha < 1:
+            raise wrong("alpha", "a number between 0 and 1", alpha)
+        soft, last, known = self.__dict__.get("_last_bounds", (None, None, {}))
+        if soft is not self.soft_labels_ or last != alpha:
+            known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
+            self._last_bounds = self.soft_labels_, alpha, known
+        return label_sets(chances, present.sum(axis=1), known)
+
+    def uncertain(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
+        """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
+        return np.asarray(self.predict_set(X, alpha).sum(axis=1) > 1)
+
+    def novelty(self, X: Any) -> NDArray[np.float64]:
+        """How far samples, of shape (samples,), lie from the training samples, from 0 to 1.
+
+        The share of the training samples with as many views that lie nearer to others of them, view by view; one in
+        twenty samples of the same kind is above 0.95.
+        """
+        views, model, samples, _ = self._place(X)
+        return model.novelty(samples, views)
+
+    def drift(self, X: Any) -> Drift:
+        """Whether samples are like those of training: view by view, and in what the model makes of them.
+
+        Returns
+        -------
+        Drift
+            True where there is an alarm; ``alarms`` are sentences, ``as_table()`` has all tests with p-values that are
+            corrected for their number.
+        """
+        _, model, samples, embedding = self._place(X)
+        return drift(model, self.soft_labels_, samples, model.assign(samples, embedding), self.cluster_names_)
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
         model = self._placed_model()
         return model.is_far(*model.tensors(self._known_views(X)))
+
+    @property
+    def outliers_(self) -> NDArray[np.bool_]:
+        """Which training samples lie far from all others in a view that they have, of shape (samples,)."""
+        return self._outlying(self._model, self._model.stored)
+
+    def judge(self, X: Any = None, alpha: float = ALPHA) -> Judged:
+        """All that is said of each sample, as ``labels.csv`` has it; by default of the training samples.
+
+        Labels, chances, whether a sample is `uncertain`, its `novelty`, and whether it is an outlier.
+        """
+        if X is None:
+            views, model, samples, chances = None, self._model, self._model.stored, self.soft_labels_
+        else:
+            views, model, samples, embedding = self._place(X)
+            chances = model.assign(samples, embedding)
+        unsure = self._sets(chances, samples.present.cpu().numpy(), alpha).sum(axis=1) > 1
+        labels, novelty = self._labelled(model, samples, chances), model.novelty(samples, views)
+        far = model.is_far(samples.values, samples.present)
+        return Judged(labels, chances, unsure, novelty, self._outlying(model, samples), far)
 
     def annotate(self, data: Any, X: Any = None, *, key: str = KEY) -> None:
         """Write clusters, confidence and embedding into an AnnData or MuData object, to each cell by its name.
@@ -118,8 +187,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         check_is_fitted(self)
         results = Results(self.ids_, self.soft_labels_, self.embedding_, self.labels_, self._coordinates())
         if X is not None:
-            views = self._known_views(X)
-            model, samples, embedding = self._place(views)
+            views, model, samples, embedding = self._place(X)
             chances = model.assign(samples, embedding)
             results = Results(views.ids, chances, embedding.cpu().numpy(), self._labelled(model, samples, chances))
         annotate(data, results, key)
@@ -135,10 +203,8 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
             join first when there are to be fewer. ``samples()``, ``clusters()``, ``features()`` and ``tree()`` are
             data frames of these.
         """
-        views = self._known_views(X)
-        sizes = np.bincount(self._clusters(), minlength=self.n_clusters_)
-        tree = merge_tree(self.cluster_centers_, sizes)
-        model, samples, embedding = self._place(views)
+        views, model, samples, embedding = self._place(X)
+        tree = merge_tree(self.cluster_centers_, np.bincount(self._clusters(), minlength=self.n_clusters_))
         return explain(model, views, (samples, embedding), self.ids_, self._again(), tree)
 
     def impute(self, X: Any) -> Any:
@@ -154,7 +220,7 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         given = self._known_views(X)
         what = f"filling {len(given):,} samples with {sum(given.widths):,} columns"
         memory.require(3 * 4 * len(given) * sum(given.widths), what, "fill fewer samples at a time")
-        model, _, embedding = self._place(given)
+        _, model, _, embedding = self._place(given, known=True)
         rebuilt = model.rebuild(embedding)  # before it is dense: sums could round in another way
         views = given.dense()
         filled = tuple(np.where(views.mask[:, v, None], views.arrays[v], rebuilt[v]) for v in range(len(views.names)))
@@ -165,6 +231,37 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         if isinstance(X, Mapping) or is_mudata(X):
             return dict(zip(views.names, arrays, strict=True))
         return arrays[0] if is_one_table(X) or is_anndata(X) else list(arrays)
+
+    def rename(self, names: Mapping[int, str]) -> Self:
+        """Name clusters; files, pages, pictures and answers then have the names beside the numbers.
+
+        Parameters
+        ----------
+        names : by number; clusters that are not among them keep the names that they have
+        """
+        check_is_fitted(self)
+        self.cluster_names_ = with_names(self.cluster_names_, names, self.n_clusters_)
+        return self
+
+    @property
+    def trust_(self) -> Trust:
+        """Whether the same clusters would be found again, and the reasons; of methods that estimate it."""
+        if (found := trust_in(self.decisions_)) is None:
+            raise AttributeError("this method does not estimate whether its clusters would be found again; URRL does")
+        return found
+
+    def _again(self) -> NDArray[np.float32]:
+        """Per cluster the chance that its samples are found there again; NaN where nothing is known."""
+        if (found := trust_in(self.decisions_)) is None:
+            return np.full(self.n_clusters_, np.nan, dtype=np.float32)
+        return np.array([one["again"] for one in found.clusters], dtype=np.float32)
+
+    def __getattr__(self, name: str) -> Any:
+        """Former names, with a warning."""
+        if name not in _FORMER or "soft_labels_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warnings.warn(f"{name} is now {_FORMER[name]}", FutureWarning, stacklevel=2)
+        return self.soft_labels_.max(axis=1) if name == "stability_" else self._again()
 
     def save(self, path: str | PathLike[str], *, keep: int | None = None) -> None:
         """Write the fitted model into a folder: a manifest and its tensors, nothing that can run code.
@@ -280,22 +377,25 @@ class MultiViewClusterer(Trusting, FittedPlots, ClassNamePrefixFeaturesOutMixin,
         warn_of_filled(filled)
         return views
 
-    def _present(self) -> NDArray[np.bool_]:
-        """Which views the training samples have, of shape (samples, views)."""
-        return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
-
     def _placed_model(self) -> Model:
         """The model on the device that is asked for."""
         check_is_fitted(self)
         return self._model.to(chosen_device(self.device))
 
-    def _place(self, views: Views) -> tuple[Model, Samples, torch.Tensor]:
-        """The model, samples with neighbours, embeddings of shape (samples, embedding); warns of samples far out."""
-        model = self._placed_model()
+    def _place(self, X: Any, batch: Any = None, *, known: bool = False) -> tuple[Views, Model, Samples, torch.Tensor]:
+        """Views as the model takes them, the model, samples with neighbours, embeddings; warns of samples far out.
+
+        `known` says that `_known_views` gave the samples.
+        """
+        views, model = X if known else self._known_views(X, batch), self._placed_model()
         samples, embedding = model.place(views)
         warn_of_far(views.ids[model.is_far(samples.values, samples.present)], len(views))
         warn_of_shifted(model, samples)
-        return model, samples, embedding
+        return views, model, samples, embedding
+
+    def _present(self) -> NDArray[np.bool_]:
+        """Which views the training samples have, of shape (samples, views)."""
+        return np.asarray(self._model.stored.present.cpu().numpy(), dtype=bool)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

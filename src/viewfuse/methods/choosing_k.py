@@ -1,10 +1,7 @@
 """How many clusters there are in the data: one short pre-training, which knows no number, and a tested tree.
 
-And which new kinds came later: groups of novel samples (`viewfuse.fitted.novelty`) that are as clearly apart as the
-clusters of a model are. Novel samples hold together where they share more neighbours with each other than with any
-cluster, for their sizes; others are strays of known kinds. Those that do and the cluster next to them are tested as any
-split of a tree (`viewfuse.selection.splits`): it must be as strong as the splits between the clusters that there are.
-Then the splits among them are tested: several new kinds may have come at once.
+And which new kinds came later: novel samples that share more neighbours with each other than with any cluster, and are
+as clearly apart from the next cluster as the clusters are from each other. The splits among them are then tested, too.
 """
 
 from __future__ import annotations
@@ -78,16 +75,10 @@ def choose_n_clusters(
     progress: Progress = SILENT,
     checkpoint: Checkpoint | None = None,
 ) -> Choice:
-    """How many clusters the samples have, with the evidence for every number.
+    """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
-    A network is pre-trained as long as the first scaling is tried, on at most 2,500 of the samples. The tree of their
-    embeddings is then tested, split by split.
-
-    Parameters
-    ----------
-    config : its number of clusters is not looked at
-    within : the least and the largest number that is looked at
-    scaling, seed, device, fill, reduction, threads : see `viewfuse.methods.urrl.fit.fit_models`
+    A network is pre-trained as long as the first scaling is tried; the tree of its embeddings is tested split by split.
+    `within` is the least and the largest number; for the other parameters see `viewfuse.methods.urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
     some = _drawn(views, seed)
@@ -95,14 +86,10 @@ def choose_n_clusters(
     possible = possible_range(within, len(some))
     if len(some) < 2 * LEAST or possible[1] == 1:
         return Choice(number_decision([], len(some), possible), None)
-    source = Source.of(some, fill, reduction)
+    source, kept = Source.of(some, fill, reduction), checkpoint and checkpoint.part("choice")
     check_memory(source.reduced, config, device)
-    ways: dict[str, Any] = {
-        "threads": threads,
-        "progress": progress,
-        "checkpoint": checkpoint and checkpoint.part("choice"),
-    }
-    run = pretrained(source, replace(config, n_clusters=1), scaling, seed, device, **ways)
+    one = replace(config, n_clusters=1)
+    run = pretrained(source, one, scaling, seed, device, threads=threads, progress=progress, checkpoint=kept)
     return Choice(number_decision(evident_splits(run, some.names), len(some), possible), run)
 
 
@@ -112,26 +99,15 @@ def _drawn(views: Views, seed: int) -> Views:
     return views[np.sort(np.random.default_rng([seed, 3]).choice(len(views), _ROWS, replace=False))]
 
 
-def pretrained(
-    source: Source,
-    config: Config,
-    scaling: str,
-    seed: int,
-    device: torch.device,
-    *,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
-) -> TrainState:
-    """A network under the first scaling with which training does not diverge."""
+def pretrained(source: Source, config: Config, scaling: str, seed: int, device: torch.device, **how: Any) -> TrainState:
+    """A network under the first scaling with which training does not diverge; for `how` see `pretrain`."""
     runs: list[TrainState] = []
     for scaler in scalers_of(source, scaling):
         values, present = scaled_tensors(source.reduced, scaler, device)
         stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        until = config.trial_epochs(len(present))
-        pretrain(runs[-1:], until, threads=threads, progress=progress, checkpoint=checkpoint)
+        pretrain(runs[-1:], config.trial_epochs(len(present)), **how)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)
@@ -161,13 +137,7 @@ def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
 def with_islands(
     number: ClusterNumber, model: Model, embedding: torch.Tensor, labels: NDArray[np.int64], within: Any
 ) -> ClusterNumber:
-    """The number with one more for each cluster of its fit that is two islands, as far as the range goes.
-
-    Parameters
-    ----------
-    embedding, labels : of the training samples
-    within : see `choose_n_clusters`
-    """
+    """The number with one more for each cluster of its fit that is two islands, as far as the range `within` goes."""
     rows = np.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_AT)).astype(np.int64)
     at = torch.from_numpy(rows).to(embedding.device)
     points, some = principal(embedding[at]), model.stored.take(at)
@@ -178,12 +148,9 @@ def with_islands(
 
 
 class NewKind(NamedTuple):
-    """Samples that are a cluster of their own.
+    """Samples, by their rows in a look, that are a cluster of their own.
 
-    Attributes
-    ----------
-    rows : of the look
-    facts : what speaks for it, see `ClusterNumber.splits`; "beside", the cluster that it was tested against
+    `facts` speak for it, see `ClusterNumber.splits`; "beside" is the cluster that it was tested against.
     """
 
     rows: NDArray[np.int64]
@@ -193,14 +160,7 @@ class NewKind(NamedTuple):
 def new_kinds(
     look: Look, labels: NDArray[np.int64], novel: NDArray[np.bool_], names: Sequence[str], seed: int
 ) -> list[NewKind]:
-    """The new kinds among samples, the largest first.
-
-    Parameters
-    ----------
-    labels : of shape (samples,): their clusters, as far as known; those of novel samples are not looked at
-    novel : of shape (samples,): those that fit nowhere
-    names : of the views
-    """
+    """The new kinds among samples, the largest first; labels of novel samples are not looked at."""
     return sorted(_Tested(look, labels, novel, names, seed).kinds(), key=lambda kind: -len(kind.rows))
 
 
@@ -221,7 +181,13 @@ class _Tested:
         rows = self._together()
         if len(rows) < LEAST:
             return []
-        self._test_clusters()
+        # How clearly the clusters that there are lie apart: each beside the next.
+        for label in np.unique(self._labels[~self._novel]).tolist():
+            known = self._members(label)
+            if len(known) >= LEAST:
+                other = self._members(self._next_cluster(known, label))
+                if len(other) >= LEAST:
+                    self._test(other, known)
         beside = self._next_cluster(rows)
         own = self._members(beside)
         if len(own) < LEAST:
@@ -230,10 +196,7 @@ class _Tested:
         return self._divided(rows, facts) if facts["stands"] else []
 
     def _together(self) -> NDArray[np.int64]:
-        """The novel samples that share more neighbours with each other than with any cluster, for their sizes.
-
-        Those that do not are left out, and the others asked again.
-        """
+        """The novel samples that share more neighbours with each other than with any cluster; others are left out."""
         clusters = self._near(np.where(self._novel, UNKNOWN, self._labels)).max(axis=1)
         rows = np.flatnonzero(self._novel)
         while len(rows) >= LEAST:
@@ -259,15 +222,6 @@ class _Tested:
             if between["stands"]:
                 return [kind for side in sides for kind in self._divided(side, {**between, "beside": facts["beside"]})]
         return [NewKind(rows, facts)]
-
-    def _test_clusters(self) -> None:
-        """How clearly the clusters that there are lie apart: each beside the next."""
-        for label in np.unique(self._labels[~self._novel]).tolist():
-            own = self._members(label)
-            if len(own) >= LEAST:
-                other = self._members(self._next_cluster(own, label))
-                if len(other) >= LEAST:
-                    self._test(other, own)
 
     def _members(self, label: int) -> NDArray[np.int64]:
         return np.flatnonzero((self._labels == label) & ~self._novel)

@@ -163,26 +163,40 @@ class PublishedMethod(MultiViewClusterer):
         views = self._checked_views(X, y)
         (trained,) = plain.train_many([views], replicate_seeds(self.random_state, 1))
         self._remember_columns(X, views)
-        self._remember(trained, views, PlacingNetwork(type(self)(**plain.settings())))
-        self.cluster_names_ = {}
+        source, scaler, samples, network, history = trained
+        method = PlacingNetwork(type(self)(**plain.settings()))
+        stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
+        model, embedding = source.model(method, scaler, stored, network), embeddings(network, stored)
+        self.view_names_, self.ids_, self.cluster_names_ = list(views.names), views.ids, {}
+        self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
         warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self
 
     @with_gradients
     def train_many(self, sets: Sequence[Views], seeds: Sequence[int]) -> list[Trained]:
         """One training per set of samples and seed, all with these settings; on a GPU they run side by side."""
-        plain, device = checked(self), chosen_device(self.device)
-        prepared = [plain._prepared(views, device) for views in sets]
-        networks = []
-        for (_, _, samples), seed in zip(prepared, seeds, strict=True):
-            networks.append(plain._started([view.shape[1] for view in samples.values], seed).to(device))
+        plain, device, prepared = checked(self), chosen_device(self.device), []
+        for views in sets:
+            source = prepared_source(plain, views)
+            scaler = scaler_for(plain.scaling, source)
+            values, present = scaled_tensors(source.reduced, scaler, device)
+            none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
+            prepared.append((source, scaler, Samples(values, present, none)))
+        samples, networks = [own for *_, own in prepared], list[ClusterNetwork]()
+        for own, seed in zip(samples, seeds, strict=True):
+            networks.append(plain._started([view.shape[1] for view in own.values], seed).to(device))
         histories: dict[int, History] = {}
-        for group in plain._groups([samples for *_, samples in prepared], networks[0]):
-            own = ([networks[i] for i in group], [prepared[i][2] for i in group], [seeds[i] for i in group])
-            histories.update(zip(group, plain.train(*own), strict=True))
-        for (_, _, samples), network, seed in zip(prepared, networks, seeds, strict=True):
+        keys = [(len(own), *(view.shape[1] for view in own.values), *plain.stack_key(own)) for own in samples]
+        most = max_stacked(networks[0], device)
+        for _, members in groupby(sorted(range(len(sets)), key=lambda i: (keys[i], i)), key=keys.__getitem__):
+            alike = list(members)
+            for start in range(0, len(alike), most):  # those that are trained side by side
+                group = alike[start : start + most]
+                parts: list[Any] = [[part[i] for i in group] for part in (networks, samples, seeds)]
+                histories.update(zip(group, plain.train(*parts), strict=True))
+        for own, network, seed in zip(samples, networks, seeds, strict=True):
             network.eval()
-            network.find_centers(samples, seed)
+            network.find_centers(own, seed)
         return [Trained(*prepared[i], networks[i], histories[i]) for i in range(len(networks))]
 
     def _started(self, widths: Sequence[int], seed: int) -> ClusterNetwork:
@@ -201,33 +215,8 @@ class PublishedMethod(MultiViewClusterer):
             torch.manual_seed(generator_for_start(seed).initial_seed())
             return self.network(widths).to(torch.float32)
 
-    def _prepared(self, views: Views, device: torch.device) -> tuple[Source, Scaler, Samples]:
-        """A set of samples filled, reduced and scaled."""
-        source = prepared_source(self, views)
-        scaler = scaler_for(self.scaling, source)
-        values, present = scaled_tensors(source.reduced, scaler, device)
-        none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
-        return source, scaler, Samples(values, present, none)
-
-    def _groups(self, sets: Sequence[Samples], network: ClusterNetwork) -> list[list[int]]:
-        """Numbers of those that are trained side by side."""
-        keys = [(len(own), *(view.shape[1] for view in own.values), *self.stack_key(own)) for own in sets]
-        most, groups = max_stacked(network, sets[0].present.device), []
-        for _, alike in groupby(sorted(range(len(sets)), key=lambda i: (keys[i], i)), key=keys.__getitem__):
-            members = list(alike)
-            groups += [members[i : i + most] for i in range(0, len(members), most)]
-        return groups
-
     def _plain_params(self) -> dict[str, Any]:
         return checked(self).get_params(deep=False)
-
-    def _remember(self, trained: Trained, views: Views, method: PlacingNetwork) -> None:
-        """Set what fitting gave."""
-        source, scaler, samples, network, history = trained
-        stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
-        self.view_names_, self.ids_ = list(views.names), views.ids
-        model, embedding = source.model(method, scaler, stored, network), embeddings(network, stored)
-        self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
 
 
 def prepared_source(estimator: Any, views: Views) -> Source:
@@ -252,46 +241,33 @@ def checked(estimator: T) -> T:
     params = given.get_params(deep=False)
     for one in fields(given):
         kind = one.type if isinstance(one.type, str) else one.type.__name__
-        _check_number(one.name, params[one.name], kind, one.metadata)
-        params[one.name] = _plain(params[one.name], kind)
+        params[one.name] = _plain(one.name, params[one.name], kind, one.metadata)
     return type(estimator)(**params)
 
 
-def _plain(value: Any, kind: str) -> Any:
-    """The same value in Python's own types; the same object where it has them already."""
-    if kind == "Sequence[int]":
-        known = isinstance(value, (tuple, list)) and all(type(one) is int for one in value)
-        return value if known else tuple(int(one) for one in value)
-    if kind == "int" and type(value) is not int:
-        return int(value)
-    return float(value) if kind == "float" and type(value) not in (int, float) else value
+def _plain(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> Any:
+    """A value of the kind that a parameter is annotated with, in Python's own types; refuses others.
 
-
-def _check_number(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> None:
-    """Refuse what is not of the kind that a parameter is annotated with.
-
-    Parameters
-    ----------
-    bounds : "least", by default 1 for integers and 0 for others, and "below"
+    `bounds` are "least", by default 1 for integers and 0 for others, and "below".
     """
     if kind == "int":
-        least = bounds.get("least", 1)
-        if checked_count(name, value, int(least)) > _LARGEST:
+        if checked_count(name, value, int(bounds.get("least", 1))) > _LARGEST:
             raise wrong(name, f"at most {_LARGEST:,}", value)
-    elif kind == "Sequence[int]":
-        if (
-            isinstance(value, str)
-            or not isinstance(value, Sequence)
-            or not all(isinstance(one, Integral) for one in value)
-        ):
+        return value if type(value) is int else int(value)
+    if kind == "Sequence[int]":
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_sequence or not all(isinstance(one, Integral) for one in value):
             raise wrong(name, "a sequence of integers", value)
-        for one in value:
-            _check_number(name, one, "int", bounds)
-    elif kind == "float":
+        found = tuple(_plain(name, one, "int", bounds) for one in value)
+        known = isinstance(value, (tuple, list)) and all(type(one) is int for one in value)
+        return value if known else found
+    if kind == "float":
         least, below = bounds.get("least", 0), bounds.get("below", _HUGE)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not least <= value < below:  # not as a float: 10**400 is none
             most = f" and below {below:g}" if "below" in bounds or (is_number and value > least) else ""
             raise wrong(name, f"a number of at least {least}{most}", value)
-    elif kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
+        return value if type(value) in (int, float) else float(value)
+    if kind == "bool" and not isinstance(value, (bool, Integral, np.bool_)):
         raise wrong(name, "True or False", value)
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from viewfuse.engine.batches import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.samples import Samples
+from viewfuse.nn.dense import MLP, Dropout
 from viewfuse.selection.kmeans import kmeans_centers
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.utils.settings import Setting
@@ -63,24 +64,36 @@ class ClusterNetwork(nn.Module, ABC):
         self.centers.copy_(kmeans_centers(embeddings(self, samples), len(self.centers), seed))
 
 
-class KnownCodes(NamedTuple):
-    """Codes of the training samples, of shape (samples, views, width), zero where missing, and who has which view."""
-
-    codes: Tensor
-    present: Tensor
-
-
 class CodeNetwork(ClusterNetwork):
-    """A network that gives every view of a sample a code, and looks for missing ones among the training samples."""
+    """An encoder and a decoder per view; codes of missing views follow from those of the training samples."""
 
-    @abstractmethod
+    stackable = True
+
+    def __init__(self, n_clusters: int, embedding_dim: int, encoders: Iterable[MLP], decoders: Iterable[MLP]) -> None:
+        super().__init__(n_clusters, embedding_dim)
+        self.encoders, self.decoders = nn.ModuleList(encoders), nn.ModuleList(decoders)
+
+    def encode(
+        self, values: Sequence[Tensor], present: Tensor | None = None, dropout: Dropout | None = None
+    ) -> list[Tensor]:
+        """Codes of shape (replicates, batch, width); `present` are rows that norms look at, None all."""
+        shown = [None] * len(values) if present is None else present.unbind(dim=2)
+        return [encode(x, own, dropout) for encode, x, own in zip(self.encoders, values, shown, strict=True)]
+
     def codes(self, samples: Samples) -> Tensor:
         """Of shape (samples, views, width), zero where a view is missing."""
+        found = self.encode([view[None] for view in samples.values], samples.present[None])
+        return torch.stack([code[0] for code in found], dim=1) * samples.present[..., None]
 
     @torch.no_grad()
-    def remember(self, stored: Samples) -> KnownCodes:
+    def remember(self, stored: Samples) -> Tensor:
         """The codes of the training samples."""
-        return KnownCodes(torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)], stored.present)
+        return torch.cat([self.codes(part) for part in passes(stored)])[: len(stored)]
+
+    def decode(self, embedding: Tensor) -> list[Tensor]:
+        """What the decoders make of the codes."""
+        codes = embedding[None].chunk(len(self.decoders), dim=2)
+        return [decode(code)[0] for decode, code in zip(self.decoders, codes, strict=True)]
 
 
 @torch.no_grad()
@@ -112,12 +125,7 @@ def rows_to_learn_from(chosen: Tensor) -> Tensor:
 
 
 def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any], rows: Tensor) -> dict[str, Tensor]:
-    """sum_v MSE of auto-encoders, of shape (replicates,).
-
-    Parameters
-    ----------
-    rows : of shape (replicates, batch), or (replicates, batch, views) where each view has rows of its own
-    """
+    """sum_v MSE of auto-encoders, of shape (replicates,); a third axis of `rows` has rows for each view."""
     errors = []
     for v, (encode, decode) in enumerate(zip(encoders, decoders, strict=True)):
         x = training.view(v, rows if rows.dim() == 2 else rows[..., v])
@@ -127,9 +135,13 @@ def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any],
 
 @dataclass(frozen=True)
 class PlacingNetwork:
-    """A published method as a fitted model sees it; see `viewfuse.fitted.model.FittedMethod`."""
+    """A published method as a fitted model sees it: all that is asked of one, URRL's as well."""
 
     estimator: Any
+    neighbor_depth = AGREEMENT_DEPTH
+    """Neighbours that are kept of each training sample and view."""
+    shows_rounding = False
+    """Whether embeddings are smooth; some methods pick donors when they embed, and few samples hide rounding."""
 
     @property
     def name(self) -> str:
@@ -140,9 +152,6 @@ class PlacingNetwork:
     def n_clusters(self) -> int:
         """How many clusters are looked for."""
         return self.estimator.n_clusters
-
-    neighbor_depth = AGREEMENT_DEPTH
-    shows_rounding = False  # some methods pick donors when they embed
 
     def saved(self) -> dict[str, Any]:
         """The settings, in a form that JSON can hold."""
@@ -161,11 +170,11 @@ class PlacingNetwork:
         return network.assign(embedding)
 
     def decode(self, network: ClusterNetwork, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns)."""
+        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
         return network.decode(embedding)
 
     def members(self, samples: Samples, stored: Samples) -> Tensor:
-        """No training samples stand in lists of others."""
+        """Training samples that stand beside or for each sample, (samples, views, list length): here there are none."""
         return samples.neighbor_ids[:, :, :0]
 
     def view_influence(self, network: ClusterNetwork, samples: Samples, stored: Samples) -> Tensor:

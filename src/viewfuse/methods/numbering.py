@@ -1,8 +1,7 @@
 """Numbers of clusters that stay from one fit to the next.
 
-A fit numbers its clusters as it finds them. Where it is to be like a former one, its clusters are matched to those of
-the former, one to one, so that as many samples as possible keep their number. The rest gets numbers that the former
-model never gave, and a number that no cluster has any more stays empty: it is not given to others.
+Clusters of a fit are matched to those of the former, one to one, so that as many samples as possible keep their number.
+The rest gets new numbers, and a number that no cluster has any more stays empty.
 """
 
 from __future__ import annotations
@@ -42,13 +41,9 @@ _NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
 
 
 class FormerLabels(NamedTuple):
-    """What a former model says of samples.
+    """What a former model says of samples: their clusters, of shape (samples,), and -1 where it does not know.
 
-    Attributes
-    ----------
-    labels : of shape (samples,): their clusters, and -1 where it does not know
-    by_ids : whether these are samples that it was fitted on; else it placed them
-    n_numbers : how many numbers it has given
+    `by_ids` says whether it was fitted on them; else it placed them. `n_numbers` is how many numbers it has given.
     """
 
     labels: NDArray[np.int64]
@@ -96,7 +91,7 @@ def renumbered(fitted: Fitted, former: FormerLabels) -> Fitted:
 
 
 def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitted:
-    """The same clusters under other numbers, below `width`: centres, chances and all that is in their order."""
+    """The same clusters under other numbers, below `width`; those that none has are infinitely far from all samples."""
     decisions, trust = dict(fitted.decisions), trust_in(fitted.decisions)
     if trust is not None:
         own = dict(zip(numbers.tolist(), trust.clusters, strict=True))
@@ -106,7 +101,24 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
         ]
         clusters = [own.get(number, _NOTHING) for number in range(width)]
         decisions |= records(replace(trust, n_clusters=width, clusters=clusters, reasons=reasons))
-    return fitted._replace(model=_renumbered_model(fitted.model, numbers, width), decisions=decisions)
+    source = np.full(width, UNKNOWN)
+    source[numbers] = np.arange(len(numbers))
+    return fitted._replace(model=with_clusters(fitted.model, source), decisions=decisions)
+
+
+def with_clusters(model: Model, source: NDArray[np.int64]) -> Model:
+    """A copy of a model with the clusters of these former numbers; -1 is a number without a cluster."""
+    assert isinstance(model.method, URRLMethod)
+    config, network, known = model.method.config, copy.deepcopy(model.network), model.calibration
+    centers, at = network.centers.detach(), torch.from_numpy(source)
+    network.centers = Parameter(torch.where(at[:, None].to(centers.device) < 0, torch.inf, centers[at]))
+    method = replace(model.method, config=replace(config, n_clusters=len(source), hidden_dim=config.hidden_width))
+    if known is not None:
+        is_there, numbers = source != UNKNOWN, torch.zeros(len(centers)).to(known.labels)
+        numbers[at[is_there].to(numbers.device)] = torch.from_numpy(np.flatnonzero(is_there)).to(numbers)
+        again, shifts = (np.where(is_there, own[source], 0.0) for own in (known.again, known.shifts))
+        known = replace(known, labels=numbers[known.labels.long()], again=again, shifts=shifts)
+    return replace(model, network=network, method=method, calibration=known)
 
 
 def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:
@@ -115,33 +127,6 @@ def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[
     before = set(range(former.n_numbers))
     evidence = {"samples": int(known.sum()), "share": share, "by_ids": former.by_ids}
     return KeptNumbers(sorted(given & before), evidence, sorted(given - before), sorted(before - given))
-
-
-def _renumbered_model(model: Model, numbers: NDArray[np.int64], width: int) -> Model:
-    """A model whose clusters have other numbers; those that no cluster has are infinitely far from all samples."""
-    assert isinstance(model.method, URRLMethod)
-    network, config = model.network, model.method.config
-    centers = network.centers.detach()
-    wide = centers.new_full((width, centers.shape[1]), torch.inf)
-    wide[torch.from_numpy(numbers).to(wide.device)] = centers
-    network.centers = Parameter(wide)
-    method = replace(model.method, config=replace(config, n_clusters=width, hidden_dim=config.hidden_width))
-    known = model.calibration
-    if known is not None:
-        places = torch.from_numpy(numbers).to(known.labels)
-        again, shifts = np.zeros(width), np.zeros(width)
-        again[numbers], shifts[numbers] = known.again, known.shifts
-        known = replace(known, labels=places[known.labels.long()], again=again, shifts=shifts)
-    return replace(model, method=method, calibration=known)
-
-
-def without_gaps(model: Model, numbers: NDArray[np.int64]) -> Model:
-    """A copy of a model without the numbers that no cluster has: nothing is learned beside an infinite centre."""
-    network, known = copy.deepcopy(model.network), model.calibration
-    network.centers = Parameter(network.centers.detach()[torch.from_numpy(numbers).to(network.centers.device)])
-    if known is not None:
-        known = replace(known, again=known.again[numbers], shifts=known.shifts[numbers])
-    return replace(model, network=network, method=of_number(model.method, len(numbers)), calibration=known)
 
 
 def of_number(method: Any, n_clusters: int) -> URRLMethod:

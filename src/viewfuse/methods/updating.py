@@ -1,11 +1,8 @@
 """New samples join a fitted model: its clusters keep their numbers, and new kinds of samples get new ones.
 
-What fills, reduces and scales stays as it was fitted, but for words that no fitted sample has
-(`viewfuse.reduction.frontend`). The new samples join those among which neighbours are found, and the joint stage
-continues from weights and centres of the model, for a part of the epochs of a fit. The clusters that old samples had
-are hints, and old samples keep their neighbours; the training counts as far as nearly all of them stay where they were.
-Pairs and weights of the fit still count, and new samples by 1. Then `new_kinds` looks for clusters among the samples
-that fit nowhere; where there are any, it continues with their centres.
+What fills, reduces and scales stays, but for words that no fitted sample has. The joint stage continues for a part of
+its epochs. The clusters that old samples had are hints, and old samples keep their neighbours; the training counts as
+far as nearly all of them stay. Then `new_kinds` looks for clusters among the samples that fit nowhere.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL, unseen_shares
 from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import of_number, with_numbers, without_gaps
+from viewfuse.methods.numbering import of_number, with_clusters, with_numbers
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.method import URRLMethod, dropout_of
 from viewfuse.methods.urrl.training import embed_stored, joint_stage
@@ -56,12 +53,9 @@ class Enlarged(NamedTuple):
 
     Attributes
     ----------
-    model : its clusters are numbered without gaps
-    numbers : of shape (clusters,): the numbers that they have
-    labels : of shape (samples,): clusters, without gaps: those that the old samples had, and where the model places
-        the new ones
+    numbers : of shape (clusters,): those of the model's clusters, which are numbered without gaps here
+    labels : of shape (samples,): clusters, without gaps; of new samples, where the model places them
     novel : of shape (samples,): samples that fit nowhere, new ones and those that waited
-    n_old : how many samples were there before
     width : how many numbers the clusters had
     """
 
@@ -74,29 +68,27 @@ class Enlarged(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
-        """Let complete samples join.
-
-        Parameters
-        ----------
-        labels : of shape (old samples,): their clusters
-        waiting : of shape (old samples,): those that fitted nowhere when they came, and have no cluster of their own
-        """
+        """Let complete samples join old ones with these labels, of which some wait for a cluster of their own."""
         new, embedding = model.place(views)
         placed = clusters(model.method, model.network, embedding).cpu().numpy()
         unseen = unseen_shares(model.reduction, views)[:, : model.unseen.shape[1]]
         novel = _novel(model, new, unseen, waiting)
-        late = novel[len(labels) :]
+        late, known_rows = novel[len(labels) :], model.stored.present.cpu().numpy() & ~waiting[:, None]
         if late.sum() >= LEAST:
-            model = replace(model, reduction=_with_new_words(model, views, late, ~waiting))
+            # New words of novel samples. Those of the fit have none of them, nor, as it seems, those that joined since.
+            front_ends = []
+            for v, front_end in enumerate(model.reduction.front_ends):
+                known = model.scaler.undo(v, model.stored.values[v].cpu().numpy()[known_rows[:, v]])
+                front_ends.append(with_new_words(front_end, views.arrays[v], late & views.mask[:, v], known))
+            model = replace(model, reduction=Reduction(tuple(front_ends)))
             new = model.locate(*model.tensors(views))
         values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
         present = torch.cat([model.stored.present, new.present])
         rows = index_rows(values, present)
         stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
         numbers = np.flatnonzero(model.in_use)
-        joined = replace(
-            without_gaps(model, numbers), stored=stored, unseen=np.concatenate([model.unseen, unseen]),
-        )  # fmt: skip
+        unseen = np.concatenate([model.unseen, unseen])
+        joined = replace(with_clusters(model, numbers), stored=stored, unseen=unseen)
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
         return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
 
@@ -107,10 +99,7 @@ class Enlarged(NamedTuple):
 
 
 def _with_former_neighbors(stored: Samples, rows: RowIndex, model: Model) -> Samples:
-    """Samples of which the first are those of a model, and keep their neighbours: else some of them would move.
-
-    Equal samples have those of the first of them.
-    """
+    """Samples of which the first are those of a model, and keep their neighbours; equal samples have the same."""
     neighbor_ids = torch.cat([model.stored.neighbor_ids, stored.neighbor_ids[len(model.stored) :]])
     first = find_rows(rows, stored.values, stored.present, stored.values, stored.present)
     return replace(stored, neighbor_ids=neighbor_ids[first])
@@ -131,26 +120,8 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
     return np.concatenate([before, found[waiting.sum() :]])
 
 
-def _with_new_words(model: Model, views: Views, novel: NDArray[np.bool_], settled: NDArray[np.bool_]) -> Reduction:
-    """What reduces views of words, with the new words of novel samples.
-
-    Samples of the fit have none of these, and stay as they are; those that joined since stay as if they had none.
-
-    Parameters
-    ----------
-    novel : of shape (new samples,)
-    settled : of shape (old samples,): those that do not wait
-    """
-    found, present = [], model.stored.present.cpu().numpy()
-    for v, front_end in enumerate(model.reduction.front_ends):
-        known = model.scaler.undo(v, model.stored.values[v].cpu().numpy()[settled & present[:, v]])
-        found.append(with_new_words(front_end, views.arrays[v], novel & views.mask[:, v], known))
-    return Reduction(tuple(found))
-
-
 _HINT_WEIGHT = 3.0
-"""Of the clusters that samples had, times the weight of the clustering loss: with 1 BBCSport lost half of a new cluster
-in the next update."""
+"""Of the clusters that samples had, times the weight of the clustering loss: with 1 a new cluster may be lost again."""
 _USUAL, _FOUNDING = 8, 4
 """An eighth of the epochs of a fit's joint stage, and a quarter more where there are new clusters to be learned."""
 _MOST_RATE = 1.8e-3
@@ -176,12 +147,11 @@ def trained_on(
     given: Enlarged, ids: NDArray[Any], seed: int, history: Mapping[str, Any], decisions: Mapping[str, Any]
 ) -> Fitted:
     """Train a model on all of its samples, of these ids; `history` and `decisions` are those of its fit."""
-    model, width = given.model, given.width
+    model, width, labels = given.model, given.width, given.labels
     run = TrainState(model.network, model.stored, seed, model.method, _loss_numbers(model, history, decisions))
     run.history = {name: list(values) for name, values in history.items()}
     run.known = Guidance.of(Knowledge.from_records(decisions, ids), run.device)
     epochs, rows = _plan(given)
-    labels = given.labels
     before = copy.deepcopy(run.network.state_dict())
     _train(run, given.settled(), epochs[0], rows)
     _hold_back(run, before, given.settled())
@@ -229,24 +199,19 @@ def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor)
 
 
 def _hold_back(run: TrainState, before: Mapping[str, Tensor], known: NDArray[np.int64]) -> None:
-    """Go from former weights towards those of the network only as far as samples stay; else to where the most do.
+    """Go from former weights towards those of the network only as far as samples stay; else to where the most do."""
+    after, at, shares = copy.deepcopy(run.network.state_dict()), known != UNKNOWN, dict[float, float]()
 
-    A training on border samples moves many of them for nothing, and may dissolve a small cluster.
-    """
-    after, at = copy.deepcopy(run.network.state_dict()), known != UNKNOWN
-
-    def share(step: float) -> float:
-        """Of the known samples that are where they should be, with that part of the training."""
+    def go(step: float) -> None:
         run.network.load_state_dict({name: torch.lerp(own, after[name], step) for name, own in before.items()})
-        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
-        return float((found == known)[at].mean()) if at.any() else 1.0
 
-    shares = dict[float, float]()
     for step in _STEPS:
-        shares[step] = share(step)
+        go(step)
+        found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
+        shares[step] = float((found == known)[at].mean()) if at.any() else 1.0
         if shares[step] >= _STAY:
             return
-    share(max(shares, key=lambda step: shares[step]))
+    go(max(shares, key=lambda step: shares[step]))
 
 
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
@@ -287,11 +252,7 @@ def _founded(
 
 
 def _centers(embedding: Tensor, labels: NDArray[np.int64], old: Tensor, count: int) -> Tensor:
-    """Centres whose nearest samples are those of each cluster; where there are none, means, and old ones of empty ones.
-
-    The centres of a network lie where they tell its clusters apart, far from some of their samples: a mean among them
-    would be the nearest of too many.
-    """
+    """Centres whose nearest samples are those of each cluster; where there are none, means; old ones of empty ones."""
     centers = centers_of(embedding, labels, count)
     if centers is None:
         centers = torch.cat([old, old.new_zeros(count - len(old), old.shape[1])])

@@ -10,38 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
-from viewfuse.methods.network import ClusterNetwork, masked_mse, rows_to_learn_from
+from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse, rows_to_learn_from
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import MLP
+from viewfuse.nn.dense import MLP, Dropout
 
 _LEAST = 2.2e-16
 """Below which no probability goes."""
 _PREDICTOR = (128, 256, 128, 256, 128)
 
 
-class ViewPair(NamedTuple):
-    """Two views, and how much their contrast and their predictions of each other count."""
-
-    first: int
-    second: int
-    contrast: float
-    prediction: float
+ViewPair = tuple[int, int, float, float]
+"""Two views, and how much their contrast and their predictions of each other count."""
 
 
 def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: float) -> Tensor:
     """L_cl of shape (replicates,): minus the mutual information of codes, minus alpha times their entropies.
 
-    Parameters
-    ----------
-    first, second : codes of shape (replicates, batch, L), whose rows sum to 1
-    both : which samples have both views, of shape (replicates, batch); 0 where no sample has both
+    Codes of shape (replicates, batch, L), whose rows sum to 1; 0 where no sample has `both` views.
     """
     joint = (first * both[:, :, None]).mT @ second  # P, of shape (replicates, L, L)
     joint = (joint + joint.mT) / 2
@@ -52,29 +44,23 @@ def mutual_information_loss(first: Tensor, second: Tensor, both: Tensor, alpha: 
     return -terms.sum(dim=(1, 2)) * both.any(dim=1)
 
 
-class Autoencoders(ClusterNetwork):
-    """An encoder and a decoder per view, and a predictor for each direction of each pair."""
+class _PredictingAutoencoders(CodeNetwork):
+    """Auto-encoders, and a predictor for each direction of each pair."""
 
-    stackable = True
-
-    def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[ViewPair], core: bool) -> None:
+    def __init__(self, widths: Sequence[int], method: COMPLETER, pairs: Sequence[ViewPair]) -> None:
         latent, hidden = method.latent_dim, tuple(method.hidden_dims)
-        super().__init__(method.n_clusters, latent * len(widths))
-        self.encoders = nn.ModuleList(MLP((width, *hidden, latent), norm=True) for width in widths)
-        self.decoders = nn.ModuleList(MLP((latent, *hidden, width), norm=True, ends=True) for width in widths)
-        both = [(a, b) for pair in pairs for a, b in ((pair.first, pair.second), (pair.second, pair.first))]
+        encoders = (MLP((width, *hidden, latent), norm=True) for width in widths)
+        decoders = (MLP((latent, *hidden, width), norm=True, ends=True) for width in widths)
+        super().__init__(method.n_clusters, latent * len(widths), encoders, decoders)
+        both = [(a, b) for first, second, *_ in pairs for a, b in ((first, second), (second, first))]
         self.predictors = nn.ModuleDict({f"{a} to {b}": MLP((latent, *_PREDICTOR, latent), norm=True) for a, b in both})
-        self._core = core
+        self._core = len(widths) > 2 and not any(first for first, *_ in pairs)
 
-    def codes(self, values: Sequence[Tensor], shown: Sequence[Tensor | None]) -> list[Tensor]:
-        """Per view a code of shape (replicates, batch, L), for views of shape (replicates, batch, columns).
-
-        Parameters
-        ----------
-        shown : per view who has it, of shape (replicates, batch); None where all do
-        """
-        triples = zip(self.encoders, values, shown, strict=True)
-        return [encode(x, own).softmax(dim=2) for encode, x, own in triples]
+    def encode(
+        self, values: Sequence[Tensor], present: Tensor | None = None, dropout: Dropout | None = None
+    ) -> list[Tensor]:
+        """Codes that are distributions."""
+        return [code.softmax(dim=2) for code in super().encode(values, present)]
 
     def predict(self, source: int, target: int, codes: Sequence[Tensor], both: Tensor | None = None) -> Tensor:
         """The code of the view `target` as it follows from that of `source`."""
@@ -84,7 +70,7 @@ class Autoencoders(ClusterNetwork):
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of its predictions."""
         present = samples.present[None]
-        codes, there = self.codes([view[None] for view in samples.values], present.unbind(dim=2)), present.clone()
+        codes, there = self.encode([view[None] for view in samples.values], present), present.clone()
         for v in range(len(codes)):
             sources = [u for u in range(len(codes)) if f"{u} to {v}" in self.predictors]
             if sources:
@@ -94,11 +80,6 @@ class Autoencoders(ClusterNetwork):
                 codes[v] = torch.where(present[..., v, None], codes[v], mean)
             there[..., v] |= self._core and v == 0  # others may follow from a core that was predicted itself
         return torch.cat(codes, dim=2)[0]
-
-    def decode(self, embedding: Tensor) -> list[Tensor]:
-        """What the decoders make of the codes."""
-        codes = embedding[None].chunk(len(self.decoders), dim=2)
-        return [decode(code)[0] for decode, code in zip(self.decoders, codes, strict=True)]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -152,7 +133,7 @@ class COMPLETER(PublishedMethod):
     def pairs(self, n_views: int) -> list[ViewPair]:
         """All pairs of views, of equal weight."""
         found = list(combinations(range(n_views), 2))
-        return [ViewPair(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
+        return [(a, b, 1 / len(found), 1 / len(found)) for a, b in found]
 
     def reconstruction_share(self, n_views: int) -> float:
         """How much the reconstruction of a view counts in L_rec."""
@@ -160,8 +141,7 @@ class COMPLETER(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Auto-encoders and predictors."""
-        core = any(pair.first for pair in self.pairs(len(widths))) is False and len(widths) > 2
-        return Autoencoders(widths, self, self.pairs(len(widths)), core)
+        return _PredictingAutoencoders(widths, self, self.pairs(len(widths)))
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many samples to learn from."""
@@ -179,21 +159,14 @@ class COMPLETER(PublishedMethod):
         ]
 
     def losses(self, training: Training, rows: Tensor, *, predicts: bool, whole: bool) -> dict[str, Tensor]:
-        """The weighted terms of a batch of samples, each of shape (replicates,).
-
-        Parameters
-        ----------
-        whole : whether the samples to learn from have all views, which saves work
-        """
+        """The weighted terms of a batch, each of shape (replicates,); `whole`: all have all views, which saves work."""
         network, present, n_views = training.network, training.has(rows), len(training.values)
         values = [training.view(v, rows) for v in range(n_views)]
-        shown = [None if whole else own for own in present.unbind(dim=2)]
-        codes = network.codes(values, shown)
-        zero = codes[0].new_zeros(len(rows))
+        codes = network.encode(values, None if whole else present)
+        zero, share = codes[0].new_zeros(len(rows)), self.reconstruction_share(n_views)
         terms = {"contrast": zero, "reconstruction": zero, "prediction": zero}
-        share = self.reconstruction_share(n_views)
         for v, (decode, x) in enumerate(zip(network.decoders, values, strict=True)):
-            error = masked_mse(decode(codes[v], shown[v]), x, present[..., v])
+            error = masked_mse(decode(codes[v], None if whole else present[..., v]), x, present[..., v])
             terms["reconstruction"] = terms["reconstruction"] + self.reconstruction_weight * share * error
         for a, b, contrast, prediction in self.pairs(n_views):
             both = present[..., a] & present[..., b]
@@ -244,7 +217,7 @@ batch_size, learning_rate :
         """The first view with each other one; the first of these pairs counts most."""
         if n_views < 3:
             return super().pairs(n_views)
-        return [ViewPair(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]
+        return [(0, v, (1.0 if v == 1 else 0.1) / (n_views - 1), 1 / (n_views - 1)) for v in range(1, n_views)]
 
     def reconstruction_share(self, n_views: int) -> float:
         """L_rec of three views and more is the sum over the views, divided by their number less two."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from viewfuse.engine.training import Stage, Training
@@ -23,13 +23,7 @@ _SMALL = 1e-8
 
 
 def instance_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
-    """L_ins of shape (replicates,): the mean of (1 - cosine)^2 of a sample's codes in two views.
-
-    Parameters
-    ----------
-    first, second : codes of shape (replicates, batch, width)
-    both : which samples have both views, of shape (replicates, batch)
-    """
+    """L_ins of shape (replicates,): the mean of (1 - cosine)^2 of the codes of samples that have `both` views."""
     apart = (1 - functional.cosine_similarity(first, second, dim=2, eps=_SMALL)).square() * both
     return apart.sum(dim=1) / both.sum(dim=1).clamp(min=1)
 
@@ -37,60 +31,36 @@ def instance_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
 def prototype_loss(first: Tensor, second: Tensor, both: Tensor) -> Tensor:
     """L_pro of shape (replicates,): the mean of (1 - cosine)^2 of all columns of codes with all of another view's.
 
-    Columns are vectors over the samples that have both views. The paper matches columns first; its code, like this,
-    does not.
+    The paper matches columns first; its code, like this, does not.
     """
     columns = [functional.normalize(code * both[:, :, None], dim=1, eps=_SMALL) for code in (first, second)]
     return (1 - columns[0].mT @ columns[1]).square().mean(dim=(1, 2)) * both.any(dim=1)
 
 
 class _ViewAutoencoders(CodeNetwork):
-    """An encoder and a decoder per view."""
-
-    stackable = True
-
-    def __init__(self, widths: Sequence[int], method: CPSPAN) -> None:
-        latent, hidden = method.latent_dim, tuple(method.hidden_dims)
-        super().__init__(method.n_clusters, latent * len(widths))
-        self.encoders = nn.ModuleList(MLP((width, *hidden, latent)) for width in widths)
-        self.decoders = nn.ModuleList(MLP((latent, *hidden[::-1], width)) for width in widths)
-
-    def codes(self, samples: Samples) -> Tensor:
-        """Of shape (samples, views, width), zero where a view is missing."""
-        pairs = zip(self.encoders, samples.values, strict=True)
-        return torch.stack([encode(x[None])[0] for encode, x in pairs], dim=1) * samples.present[..., None]
+    """An auto-encoder per view."""
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is that of the nearest sample in the views that are there.
 
         The search looks at the sample's own views only: the published code searches with the code of the hidden row.
         """
-        codes, memory = self.codes(samples), self.memory(stored)
-        nearest = similarity_in_common_views(codes, samples.present, memory.codes, memory.present)
+        codes, known, has = self.codes(samples), self.memory(stored), stored.present
+        nearest = similarity_in_common_views(codes, samples.present, known, has)
         filled = []
         for v in range(codes.shape[1]):
-            donors = nearest.masked_fill(~memory.present[:, v], -torch.inf)
-            found = memory.codes[donors.argmax(dim=1), v]
-            alone = memory.codes[:, v].sum(dim=0) / memory.present[:, v].sum().clamp(min=1)
+            donors = nearest.masked_fill(~has[:, v], -torch.inf)
+            found = known[donors.argmax(dim=1), v]
+            alone = known[:, v].sum(dim=0) / has[:, v].sum().clamp(min=1)
             found = torch.where(donors.isneginf().all(dim=1, keepdim=True), alone, found)
             filled.append(torch.where(samples.present[:, v, None], codes[:, v], found))
         return torch.cat(filled, dim=1)
-
-    def decode(self, embedding: Tensor) -> list[Tensor]:
-        """What the decoders make of the codes."""
-        codes = embedding.chunk(len(self.decoders), dim=1)
-        return [decode(code[None])[0] for decode, code in zip(self.decoders, codes, strict=True)]
 
 
 def similarity_in_common_views(codes: Tensor, present: Tensor, others: Tensor, others_present: Tensor) -> Tensor:
     """Cosine of the mean codes of the views that a sample has, of shape (samples, others).
 
-    Negative infinity marks others that lack one of these views.
-
-    Parameters
-    ----------
-    codes, others : of shape (samples, views, width) and (others, views, width), zero where missing
-    present, others_present : boolean, of shape (samples, views) and (others, views)
+    Codes of shape (samples, views, width), zero where missing; -inf marks others that lack one of these views.
     """
     weights = present.to(codes.dtype)
     query = functional.normalize(codes.sum(dim=1), dim=1, eps=_SMALL)
@@ -140,38 +110,33 @@ class CPSPAN(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Auto-encoders."""
-        return _ViewAutoencoders(widths, self)
+        latent, hidden = self.latent_dim, tuple(self.hidden_dims)
+        encoders = (MLP((width, *hidden, latent)) for width in widths)
+        decoders = (MLP((latent, *hidden[::-1], width)) for width in widths)
+        return _ViewAutoencoders(self.n_clusters, latent * len(widths), encoders, decoders)
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
-        """As many steps in an epoch of the first stage."""
-        return (self._listed(samples),)
-
-    def _listed(self, samples: Samples) -> int:
-        """The samples of the view that most have, rounded up to whole batches."""
+        """The samples of the view that most have, rounded up to whole batches: rows of an epoch of the first stage."""
         size = min(self.batch_size, len(samples))
-        return size * -(-int(samples.present.sum(dim=0).max()) // size)
+        return (size * -(-int(samples.present.sum(dim=0).max()) // size),)
 
     def schedule(self, training: Training) -> list[Stage]:
         """Reconstruction of each view, then with alignment."""
-        lists = torch.stack([_lists(run.stored.present, self._listed(run.stored), run.seed) for run in training.runs])
-        errors = partial(view_errors, training, training.network.encoders, training.network.decoders)
+        runs, size, network = training.runs, self.batch_size, training.network
+        (length,) = self.stack_key(runs[0].stored)
+        lists = torch.stack([_lists(run.stored.present, length, run.seed) for run in runs])
+        errors = partial(view_errors, training, network.encoders, network.decoders)
+        losses = partial(self.losses, training)
         return [
-            Stage("reconstruction", self.pretrain_epochs, self.batch_size, self.pretrain_rate, errors, lists),
-            Stage(
-                "alignment",
-                self.epochs,
-                self.batch_size,
-                self.learning_rate,
-                partial(self.losses, training),
-                last="drop short",
-            ),
+            Stage("reconstruction", self.pretrain_epochs, size, self.pretrain_rate, errors, lists),
+            Stage("alignment", self.epochs, size, self.learning_rate, losses, last="drop short"),
         ]
 
     def losses(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of samples, each of shape (replicates,)."""
         network, present = training.network, training.has(rows)
         values = [training.view(v, rows) for v in range(len(training.values))]
-        codes = [encode(x) for encode, x in zip(network.encoders, values, strict=True)]
+        codes = network.encode(values)
         errors = [masked_mse(decode(codes[v]), values[v], present[..., v]) for v, decode in enumerate(network.decoders)]
         terms = {"reconstruction": torch.stack(errors).sum(dim=0)}
         terms |= {name: torch.zeros_like(errors[0]) for name in ("prototypes", "instances")}

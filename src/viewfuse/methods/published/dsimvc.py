@@ -1,7 +1,7 @@
 """DSIMVC (Tang and Liu, ICML 2022): samples whose gaps were filled are learned from as far as it is safe.
 
-Filled samples have weights. A weight is good if a step with it lowers the loss of complete samples: the weights are
-those of a small network that is trained for this, one level above the clustering.
+The weights of filled samples come from a small network. They are good if a step with them lowers the loss of complete
+samples.
 """
 
 from __future__ import annotations
@@ -50,49 +50,34 @@ class Found(NamedTuple):
     labels: Tensor
 
     def total(self, weights: Tensor | float = 1.0) -> Tensor:
-        """Of shape (replicates,); weights of shape (replicates, batch), which sum to 1, are divided by the batch, too.
-
-        So filled samples together count as much as one complete sample: the published program does that.
-        """
+        """Of shape (replicates,); weights that sum to 1 are divided by the batch, too, as in the published program."""
         return (self.each * weights).mean(dim=1) + self.shared
-
-
-class Rates(NamedTuple):
-    """Learning rates: of the network, of the step that weights are judged by, of the weights."""
-
-    network: float
-    virtual: float
-    weights: float
 
 
 class TwoLevels:
     """Steps of both levels, for several networks side by side.
 
-    Parameters
-    ----------
-    network : the stacked network
-    losses : what is made of its output
-    n_clusters : of which the network gives probabilities
+    `rates` are those of the network, of the step that weights are judged by, and of the weights.
     """
 
     def __init__(
-        self, network: nn.Module, losses: Callable[..., Found], n_clusters: int, seeds: Sequence[int], rates: Rates
+        self,
+        network: nn.Module,
+        losses: Callable[..., Found],
+        n_clusters: int,
+        seeds: Sequence[int],
+        rates: tuple[float, float, float],
     ) -> None:
-        self._network, self._losses, self._virtual_rate = network, losses, rates.virtual
+        self._network, self._losses, self._virtual_rate = network, losses, rates[1]
         weighers = [MLP((n_clusters, _HIDDEN, 1)) for _ in seeds]
         for weigher, seed in zip(weighers, seeds, strict=True):
-            start_weights(weigher, generator_for_start(int(np.random.SeedSequence([seed, 8]).generate_state(1)[0])))
+            start_weights(weigher, _generator(seed, 8))
         self.weigher: Any = stack(weighers).to(next(network.parameters()))
-        self._adam = Adam(network.parameters(), lr=rates.network)
-        self._weigher_adam = Adam(self.weigher.parameters(), lr=rates.weights)
+        self._adam = Adam(network.parameters(), lr=rates[0])
+        self._weigher_adam = Adam(self.weigher.parameters(), lr=rates[2])
 
     def step(self, complete: Sequence[Tensor], filled: Sequence[Tensor]) -> Tensor:
-        """Update the weights of filled samples, then the network; returns losses of shape (replicates,).
-
-        Parameters
-        ----------
-        complete, filled : per view of shape (replicates, batch, columns); there may be no filled samples
-        """
+        """Update the weights of filled samples, of which there may be none, then the network; returns losses."""
         # Copies: from the gradients of a network's own weights nothing may be computed.
         own = {name: one.clone() for name, one in self._network.named_parameters()}
         safe = self._found(own, complete)
@@ -124,20 +109,24 @@ class TwoLevels:
         return found / found.sum(dim=1, keepdim=True)
 
 
+def _generator(seed: int, stream: int) -> torch.Generator:
+    """A stream of random numbers of a seed."""
+    return generator_for_start(int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
+
+
 @torch.no_grad()
 def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
-    """Put the means of donors into the gaps of all samples.
+    """Put the means of donors into the gaps of all samples; without any donor what stands there stays.
 
-    Each view that a sample has is asked in turn for those who are nearest and have the missing view, until there are
-    three; each further view adds its very nearest only. Without any donor what stands there stays.
-
-    Parameters
-    ----------
-    features : of all samples, by which neighbours are found; per view (replicates, samples, width), of length 1
+    Each view that a sample has is asked in turn for those who are nearest in features of length 1 and have the missing
+    view, until there are three; each further view adds its very nearest only.
     """
     for rows in torch.split(torch.arange(training.present.shape[1], device=training.device), _ROWS):
-        present = training.present[:, rows]
-        near = [_similar(training, own, w, rows) for w, own in enumerate(features)]
+        present, near = training.present[:, rows], []
+        for w, own in enumerate(features):  # inner products with all others that have view w
+            inner = (own[:, rows] @ own.mT).masked_fill(~training.present[:, None, :, w], -torch.inf)
+            inner[:, torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+            near.append(inner)
         for v, view in enumerate(training.values):
             sums, counts = torch.zeros_like(view[:, rows]), torch.zeros_like(view[:, rows, :1])
             for w in (other for other in range(len(near)) if other != v):
@@ -147,23 +136,14 @@ def fill_gaps(training: Training, features: Sequence[Tensor]) -> None:
             view[:, rows] = torch.where(counts > 0, sums / counts.clamp(min=1), view[:, rows])
 
 
-def _similar(training: Training, features: Tensor, w: int, rows: Tensor) -> Tensor:
-    """Inner products with the features of all others that have view w; of shape (replicates, batch, samples)."""
-    own = (features[:, rows] @ features.mT).masked_fill(~training.present[:, None, :, w], -torch.inf)
-    own[:, torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-    return own
-
-
 def _donors(training: Training, near: Tensor, v: int, asked: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of up to three donors of view v, of shape (replicates, batch, donors), and which of them count."""
     have = training.present[:, None, :, v]
     best = near.masked_fill(~have, -torch.inf).topk(min(DONORS, near.shape[2]), dim=2)
-    needed = (DONORS - counts).clamp(min=0)
-    taken = torch.arange(best.indices.shape[2], device=near.device) < needed
+    needed, places = (DONORS - counts).clamp(min=0), torch.arange(best.indices.shape[2], device=near.device)
     # A sample that has three donors already takes the very nearest, if it has the view.
     very = near.amax(dim=2, keepdim=True) == best.values[..., :1]
-    first = torch.arange(best.indices.shape[2], device=near.device) == 0
-    taken = torch.where(needed > 0, taken, first & very)
+    taken = torch.where(needed > 0, places < needed, (places == 0) & very)
     return best.indices, (taken & asked[..., None] & ~best.values.isneginf()).to(counts.dtype)
 
 
@@ -179,12 +159,7 @@ def feature_terms(first: Tensor, second: Tensor) -> Tensor:
 
 
 def label_loss(first: Tensor, second: Tensor) -> Tensor:
-    """L_label of shape (...): clusters are the same in two views, differ from each other, and are all used.
-
-    Parameters
-    ----------
-    first, second : probabilities of shape (..., batch, clusters)
-    """
+    """L_label of probabilities of shape (..., batch, clusters): clusters agree in two views, differ, and all occur."""
     columns = [functional.normalize(q, dim=-2) for q in (first, second)]
     partner = (columns[0] * columns[1]).sum(dim=-2)  # cosine of a cluster with itself in the other view
     total = torch.zeros_like(partner[..., 0])
@@ -305,41 +280,41 @@ class DSIMVC(PublishedMethod):
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many complete samples."""
-        return (len(_complete(samples.present)),)
+        return (len(rows_to_learn_from(samples.present.all(dim=1))),)
 
     def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Reconstruction, a second network for neighbours, and the two levels."""
-        sets = [_mean_filled(samples) for samples in sets]
-        rows = torch.stack([_complete(samples.present) for samples in sets])
-        main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
-        others = [self._second(samples, seed) for samples, seed in zip(sets, seeds, strict=True)]
+        filled = []  # means of columns stand in the gaps
+        for own in sets:
+            pairs = zip(own.values, own.present.T[..., None], strict=True)
+            views = [torch.where(there, view, view.sum(dim=0) / there.sum()) for view, there in pairs]
+            filled.append(Samples(views, own.present, own.neighbor_ids))
+        sets = filled
+        rows = torch.stack([rows_to_learn_from(samples.present.all(dim=1)) for samples in sets])
+        main, others = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs), []
+        for samples, seed in zip(sets, seeds, strict=True):  # networks like the first that begin elsewhere
+            others.append(self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu"))
+            start_weights(others[-1], _generator(seed, 7))
+            others[-1].to(samples.present.device)
         second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
         steps = (self.neighbor_epochs, self.batch_size, self.learning_rate, partial(self._contrast, second), rows)
         self.go_through(second, [Stage("neighbours", *steps, last="drop short", same_adam=True)])
-        fill_gaps(main, _all_features(second))
-        self._learn_safely(main, rows)
-        main.unstack()
-        return [run.history for run in main.runs]
-
-    def _learn_safely(self, training: Training, rows: Tensor) -> None:
-        """The two levels, from complete samples at `rows` and all others, whose gaps are filled."""
-        others = torch.stack([_others(own, training.n_samples) for own in rows])
-        rates = Rates(self.learning_rate, self.virtual_rate, self.weight_rate)
-        levels = TwoLevels(training.network.model, _measured, self.n_clusters, training.seeds, rates)
+        with torch.no_grad():
+            features = [functional.normalize(own, dim=2) for own in second.network.model(second.values)[0]]
+        fill_gaps(main, features)
+        every_row = torch.arange(main.n_samples, device=rows.device)
+        incomplete = torch.stack([every_row[~torch.isin(every_row, own)] for own in rows])
+        rates = self.learning_rate, self.virtual_rate, self.weight_rate
+        levels = TwoLevels(main.network.model, _measured, self.n_clusters, main.seeds, rates)
         for _ in range(self.iterations):
             began = time.perf_counter()
-            keys = epoch_keys(training.seeds, training.runs[0].n_epochs).to(training.device)
-            drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, others))]
-            total = levels.step(*([training.view(v, own) for v in range(len(training.values))] for own in drawn))
-            training.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
-            check_diverged(training.runs)
-
-    def _second(self, samples: Samples, seed: int) -> Encoders:
-        """A network like the first, that begins elsewhere."""
-        found = self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu")
-        start_weights(found, generator_for_start(int(np.random.SeedSequence([seed, 7]).generate_state(1)[0])))
-        assert isinstance(found, Encoders)
-        return found.to(samples.present.device)
+            keys = epoch_keys(main.seeds, main.runs[0].n_epochs).to(main.device)
+            drawn = [_drawn(own, keys[:, i], self.batch_size) for i, own in enumerate((rows, incomplete))]
+            total = levels.step(*([main.view(v, own) for v in range(len(main.values))] for own in drawn))
+            main.record("safe imputation", {"safe contrast": total[None].cpu()}, time.perf_counter() - began)
+            check_diverged(main.runs)
+        main.unstack()
+        return [run.history for run in main.runs]
 
     def _reconstructed(
         self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int], rows: Tensor, epochs: int
@@ -359,8 +334,7 @@ class DSIMVC(PublishedMethod):
     def _contrast(self, training: Training, rows: Tensor) -> dict[str, Tensor]:
         """L_f + L_label of the second network, whose features have length 1."""
         features, labels = training.network.model([training.view(v, rows) for v in range(len(training.values))])
-        features = [functional.normalize(own, dim=2) for own in features]
-        each, clusters = pair_losses(features, labels)
+        each, clusters = pair_losses([functional.normalize(own, dim=2) for own in features], labels)
         return {"features": each.mean(dim=1), "clusters": clusters}
 
 
@@ -379,33 +353,6 @@ def pair_losses(features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[T
     return each, clusters
 
 
-def _complete(present: Tensor) -> Tensor:
-    """Rows of complete samples; all rows where these are fewer than two."""
-    return rows_to_learn_from(present.all(dim=1))
-
-
-def _mean_filled(samples: Samples) -> Samples:
-    """The samples with means of columns in their gaps."""
-    views = []
-    for v, view in enumerate(samples.values):
-        there = samples.present[:, v, None]
-        views.append(torch.where(there, view, view.sum(dim=0) / there.sum()))
-    return Samples(views, samples.present, samples.neighbor_ids)
-
-
-@torch.no_grad()
-def _all_features(training: Training) -> list[Tensor]:
-    """Features of all samples, of length 1, per view of shape (replicates, samples, width)."""
-    return [functional.normalize(own, dim=2) for own in training.network.model(training.values)[0]]
-
-
 def _drawn(rows: Tensor, keys: Tensor, batch_size: int) -> Tensor:
     """A batch of rows, of shape (replicates, batch), in random order."""
     return rows.gather(1, shuffled(keys, rows.shape[1])[:, :batch_size])
-
-
-def _others(rows: Tensor, n: int) -> Tensor:
-    """All numbers below n that are not among `rows`."""
-    left = torch.ones(n, dtype=torch.bool, device=rows.device)
-    left[rows] = False
-    return left.nonzero().flatten()

@@ -21,24 +21,12 @@ DONORS = 5
 Arrays = Sequence[NDArray[np.float32]]
 
 
-def column_means(array: NDArray[np.float32], has: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Per column over the rows that are there, of shape (columns,); 0 without any: nothing is known of them."""
-    if not has.any():
-        return np.zeros(array.shape[1], dtype=np.float32)
-    return array[has].mean(axis=0, dtype=np.float64).astype(np.float32)
-
-
 def distances(
     own: Arrays, has: NDArray[np.bool_], others: Arrays, others_have: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Euclidean, over common columns and as if there were more of them in proportion; of shape (rows, other rows).
+    """Euclidean, of shape (rows, other rows), over common columns and as if there were more of them in proportion.
 
-    NaN where two samples have no view in common.
-
-    Parameters
-    ----------
-    own, others : per view arrays of shape (rows, columns) and (other rows, columns)
-    has, others_have : boolean arrays of shape (rows, views) and (other rows, views)
+    NaN where two samples have no view in common. `has` and `others_have` are of shape (rows, views).
     """
     squares, common = np.zeros((2, len(has), len(others_have)))
     for v, (mine, theirs) in enumerate(zip(own, others, strict=True)):
@@ -59,13 +47,14 @@ def fill_from_nearest(
 ) -> NDArray[np.float32]:
     """A view of shape (rows, columns), missing rows filled with the mean of the nearest others that have it.
 
-    Parameters
-    ----------
-    own, others : values of shape (rows, columns), and who has them, of shape (rows,)
-    apart : distances of shape (rows, other rows), NaN where nothing is common; who is alone gets the mean of columns
+    `own` and `others` are values and who has them; who has nothing in common with others, which distances of NaN say,
+    gets the mean of columns.
     """
     (values, has), (theirs, they_have) = own, others
-    filled = np.where(has[:, None], values, column_means(theirs, they_have))
+    means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that no sample has
+    if they_have.any():
+        means = theirs[they_have].mean(axis=0, dtype=np.float64).astype(np.float32)
+    filled = np.where(has[:, None], values, means)
     (there,), (gone,) = np.nonzero(they_have), np.nonzero(~has)
     if not len(gone) or not len(there):
         return filled
@@ -94,10 +83,9 @@ class _FilledTable(ClusterNetwork):
         own, others = ([view.cpu().numpy() for view in one.values] for one in (samples, stored))
         has, they_have = (one.present.cpu().numpy() for one in (samples, stored))
         apart = distances(own, has, others, they_have) if self._donors else np.full((len(has), len(they_have)), np.nan)
-        filled = [
-            fill_from_nearest((own[v], has[:, v]), (others[v], they_have[:, v]), apart, max(1, self._donors))
-            for v in range(len(own))
-        ]
+        filled, count = [], max(1, self._donors)
+        for v, view in enumerate(own):
+            filled.append(fill_from_nearest((view, has[:, v]), (others[v], they_have[:, v]), apart, count))
         return torch.from_numpy(np.concatenate(filled, axis=1)).to(self.centers)
 
 

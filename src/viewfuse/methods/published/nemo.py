@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics.pairwise import euclidean_distances
 
-from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.estimator import checked, prepared_source, scaler_for
@@ -23,8 +22,6 @@ _WIDTH = 0.5
 """mu of SNF's kernel."""
 _SHARE = 6
 """One in so many samples of a view is a neighbour."""
-
-
 _MATRICES = 5
 """Of samples by samples that are there at a time."""
 _LINK = 1e-9
@@ -32,43 +29,27 @@ _LINK = 1e-9
 
 
 def scaled_kernel(squares: Matrix, k: int) -> Matrix:
-    """SNF's kernel of shape (samples, samples): a normal density whose width is that of both neighbourhoods.
-
-    Parameters
-    ----------
-    squares : squared distances
-    k : nearest others whose mean distance is the width of a neighbourhood
-    """
+    """SNF's kernel of squared distances: a normal density as wide as the `k` nearest others of both samples are far."""
     near = np.sort(squares, axis=1)[:, 1 : k + 1]
     radius = near.mean(axis=1) if near.shape[1] else np.zeros(len(squares))
     width = _WIDTH * ((radius[:, None] + radius[None]) / 3 + squares / 3 + np.finfo(np.float64).eps)
     return np.exp(-0.5 * (squares / width) ** 2) / (width * np.sqrt(2 * np.pi))
 
 
-def relative_similarity(kernel: Matrix, k: int) -> Matrix:
-    """Of each row the k largest, as shares of their sum; then both directions are added."""
-    least = np.partition(kernel, -k, axis=1)[:, -k]
-    kept = np.where(kernel >= least[:, None], kernel, 0.0)
-    sums = kept.sum(axis=1, keepdims=True)
-    shares = kept / np.where(sums > 0, sums, 1.0)
-    return shares + shares.T
-
-
 def average_similarity(arrays: Sequence[NDArray[np.float32]], mask: NDArray[np.bool_]) -> Matrix:
-    """Of shape (samples, samples): the mean over common views; the mean of all others without a common view.
-
-    Parameters
-    ----------
-    arrays : per view of shape (samples, columns)
-    mask : boolean, of shape (samples, views)
-    """
+    """Of shape (samples, samples): the mean over common views; the mean of all others without a common view."""
     n = len(mask)
     total, common = np.zeros((n, n)), mask.astype(np.int64) @ mask.T.astype(np.int64)
     for v, array in enumerate(arrays):
         (here,) = np.nonzero(mask[:, v])
         k = min(len(here), max(1, round(len(here) / _SHARE)))
         kernel = scaled_kernel(euclidean_distances(array[here].astype(np.float64), squared=True), k)
-        total[np.ix_(here, here)] += relative_similarity(kernel, k)
+        # Of each row the k largest, as shares of their sum; then both directions are added.
+        least = np.partition(kernel, -k, axis=1)[:, -k]
+        kept = np.where(kernel >= least[:, None], kernel, 0.0)
+        sums = kept.sum(axis=1, keepdims=True)
+        shares = kept / np.where(sums > 0, sums, 1.0)
+        total[np.ix_(here, here)] += shares + shares.T
     known = common > 0
     total[known] /= common[known]
     total[~known] = total[known].mean()
@@ -114,25 +95,21 @@ class NEMO(ViewsClusterer):
         """
         plain, views = checked(self), self._checked_views(X, y)
         (seed,) = replicate_seeds(self.random_state, 1)
-        self.affinity_ = plain._affinity(views)
+        memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")
+        source = prepared_source(plain, views)
+        scaled = scaler_for(plain.scaling, source).apply(source.reduced)
+        self.affinity_ = average_similarity(scaled.arrays, scaled.mask)
         self.labels_ = plain._labels(self.affinity_, seed)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
         warn_of_empty_clusters(self.labels_, plain.n_clusters)
         return self
 
-    def _affinity(self, views: Views) -> Matrix:
-        memory.require(_MATRICES * 8 * len(views) ** 2, f"NEMO of {len(views):,} samples", "use fewer samples or URRL")
-        source = prepared_source(self, views)
-        scaled = scaler_for(self.scaling, source).apply(source.reduced)
-        return average_similarity(scaled.arrays, scaled.mask)
-
     def _labels(self, affinity: Matrix, seed: int) -> NDArray[np.int64]:
         """Eigenvectors, turned until each sample points along one axis (Yu and Shi, ICCV 2003)."""
         if self.n_clusters == 1 or self.n_clusters >= len(affinity):
             return np.arange(len(affinity)) % self.n_clusters
-        spectral = SpectralClustering(
-            self.n_clusters, affinity="precomputed", assign_labels="discretize", random_state=seed % 2**32
-        )
+        how = {"affinity": "precomputed", "assign_labels": "discretize", "random_state": seed % 2**32}
+        spectral = SpectralClustering(self.n_clusters, **how)
         linked = np.maximum(affinity, _LINK * affinity.mean())  # in several pieces eigenvectors would be arbitrary
         return spectral.fit_predict(linked).astype(np.int64)

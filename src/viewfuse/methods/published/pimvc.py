@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,25 +32,23 @@ Matrix = NDArray[np.float64]
 _SOLVED = 1e-10
 
 
-def graph_laplacian(arrays: Sequence[Matrix], mask: NDArray[np.bool_], n_neighbors: int) -> csr_array:
-    """L of shape (samples, samples): in every view a sample is linked with its nearest neighbours, and they with it."""
+def smoothing(samples: Samples, graph_weight: float, n_neighbors: int) -> csr_array:
+    """Beta L + D of shape (samples, samples), where D counts the views of each sample.
+
+    In every view a sample is linked with its nearest neighbours, and they with it.
+    """
+    mask = samples.present.cpu().numpy()
     total = csr_array((len(mask), len(mask)))
-    for v, array in enumerate(arrays):
+    for v, view in enumerate(samples.values):
         (here,) = np.nonzero(mask[:, v])
         k = min(n_neighbors, len(here) - 1)
         if k < 1:
             continue
-        near = kneighbors_graph(array[here], k)
+        near = kneighbors_graph(view.cpu().numpy().astype(np.float64)[here], k)
         place = csr_array((np.ones(len(here)), (here, np.arange(len(here)))), shape=(len(mask), len(here)))
         total = total + place @ csr_array(laplacian(near.maximum(near.T))) @ place.T
-    return csr_array(total)
-
-
-def smoothing(samples: Samples, graph_weight: float, n_neighbors: int) -> csr_array:
-    """Beta L + D of shape (samples, samples), where D counts the views of each sample."""
-    arrays, mask = [view.cpu().numpy().astype(np.float64) for view in samples.values], samples.present.cpu().numpy()
     counts = diags_array(mask.sum(axis=1).astype(np.float64))
-    return csr_array(graph_weight * graph_laplacian(arrays, mask, n_neighbors) + counts)
+    return csr_array(graph_weight * csr_array(total) + counts)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -71,13 +69,6 @@ def solve(matrix: csr_array, right: Matrix, start: Matrix) -> Matrix:
     return found
 
 
-class _KnownRows(NamedTuple):
-    """Y of the training samples, of shape (samples, clusters), and where a sample is found among them."""
-
-    rows: RowIndex
-    common: Tensor
-
-
 class _Projections(ClusterNetwork):
     """P_v of every view, of shape (clusters, columns)."""
 
@@ -88,12 +79,12 @@ class _Projections(ClusterNetwork):
         self.projections = nn.ParameterList(torch.empty(n_clusters, width) for width in widths)
         self._graph_weight, self._n_neighbors = graph_weight, n_neighbors
 
-    def remember(self, stored: Samples) -> _KnownRows:
-        """Y, given the projections."""
+    def remember(self, stored: Samples) -> tuple[RowIndex, Tensor]:
+        """What finds a training sample by its values, and Y, of shape (samples, clusters), given the projections."""
         system = smoothing(stored, self._graph_weight, self._n_neighbors)
         right = self._projected(stored).double().cpu().numpy()
         common = torch.from_numpy(solve(system, right, np.zeros_like(right))).to(self.centers)
-        return _KnownRows(index_rows(stored.values, stored.present), common)
+        return index_rows(stored.values, stored.present), common
 
     def _projected(self, samples: Samples) -> Tensor:
         """The sum of the projected views, of shape (samples, clusters)."""
@@ -139,34 +130,32 @@ class PIMVC(PublishedMethod):
         """The projections."""
         return _Projections(self.n_clusters, widths, self.graph_weight, self.n_neighbors)
 
-    def train(self, networks: Sequence[ClusterNetwork], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
+    def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Turn by turn the projections and Y, on the CPU, one set after another."""
-        return [self._alternate(network, samples) for network, samples in zip(networks, sets, strict=True)]
-
-    def _alternate(self, network: ClusterNetwork, samples: Samples) -> History:
-        arrays = [view.cpu().numpy().astype(np.float64) for view in samples.values]
-        mask = samples.present.cpu().numpy()
-        system = smoothing(samples, self.graph_weight, self.n_neighbors)
-        roots = [self._root(array) for array in arrays]
-        common = self._start(arrays, mask, roots)
-        history: History = {"epoch": [], "stage": [], "total": [], "seconds": []}
-        for epoch in range(self.rounds):
-            if not np.isfinite(common).all():
-                fault = f"the representation is not finite in round {epoch}; use "
-                raise Diverged(fault, Setting("scaling", "minmax"))
-            projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
-            right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
-            common = solve(system, right, common)
-            # What is left of the objective: projected samples have one length, so only their match with Y counts.
-            loss = float((common * (system @ common)).sum() - 2 * (common * right).sum()) / len(mask)
-            for name, value in (("epoch", epoch + 1), ("stage", "projection"), ("total", loss), ("seconds", 0.0)):
-                history[name].append(value)
-            if epoch and abs(history["total"][-2] - loss) <= self.tolerance * abs(loss):
-                break
-        with torch.no_grad():
-            for own, p in zip(network.projections, projections, strict=True):  # type: ignore[arg-type]
-                own.copy_(torch.from_numpy(p))
-        return history
+        histories: list[History] = []
+        for network, samples in zip(networks, sets, strict=True):
+            arrays = [view.cpu().numpy().astype(np.float64) for view in samples.values]
+            mask, system = samples.present.cpu().numpy(), smoothing(samples, self.graph_weight, self.n_neighbors)
+            roots = [self._root(array) for array in arrays]
+            common, totals = self._start(arrays, mask, roots), list[float]()
+            for epoch in range(self.rounds):
+                if not np.isfinite(common).all():
+                    fault = f"the representation is not finite in round {epoch}; use "
+                    raise Diverged(fault, Setting("scaling", "minmax"))
+                projections = [_projection(root, array.T @ common) for root, array in zip(roots, arrays, strict=True)]
+                right = np.sum([array @ p.T for array, p in zip(arrays, projections, strict=True)], axis=0)
+                common = solve(system, right, common)
+                # What is left of the objective: projected samples have one length, so only their match with Y counts.
+                totals.append(float((common * (system @ common)).sum() - 2 * (common * right).sum()) / len(mask))
+                if epoch and abs(totals[-2] - totals[-1]) <= self.tolerance * abs(totals[-1]):
+                    break
+            with torch.no_grad():
+                for own, p in zip(network.projections, projections, strict=True):
+                    own.copy_(torch.from_numpy(p))
+            n = len(totals)
+            facts = {"epoch": [*range(1, n + 1)], "stage": ["projection"] * n, "seconds": [0.0] * n}
+            histories.append({**facts, "total": totals})
+        return histories
 
     def _root(self, array: Matrix) -> Matrix:
         """(X X' + lambda I) to the power -1/2, of shape (columns, columns)."""
@@ -175,10 +164,10 @@ class PIMVC(PublishedMethod):
 
     def _start(self, arrays: Sequence[Matrix], mask: NDArray[np.bool_], roots: Sequence[Matrix]) -> Matrix:
         """Y of shape (samples, clusters): the widest directions of all views side by side, gaps at their mean."""
-        centred = [
-            np.where(mask[:, [v]], array - array[mask[:, v]].mean(axis=0), 0.0) for v, array in enumerate(arrays)
-        ]
-        table = np.concatenate([array @ root for array, root in zip(centred, roots, strict=True)], axis=1)
+        parts = []
+        for v, (array, root) in enumerate(zip(arrays, roots, strict=True)):
+            parts.append(np.where(mask[:, [v]], array - array[mask[:, v]].mean(axis=0), 0.0) @ root)
+        table = np.concatenate(parts, axis=1)
         left, size, _ = np.linalg.svd(table, full_matrices=False)
         found = np.zeros((len(mask), self.n_clusters))
         count = min(self.n_clusters, len(size))

@@ -25,13 +25,7 @@ _ROWS = 1024
 
 
 def reconstruction_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], shown: Tensor) -> Tensor:
-    """L_mse of shape (replicates,): the mean over views of the mean over all entries, missing ones as 0.
-
-    Parameters
-    ----------
-    found, wanted : per view of shape (replicates, batch, columns)
-    shown : which views count, of shape (replicates, batch, views)
-    """
+    """L_mse of shape (replicates,): the mean over views of the mean over all entries, those not `shown` as 0."""
     pairs = enumerate(zip(found, wanted, strict=True))
     errors = [((x - y).square() * shown[..., v, None]).mean(dim=(1, 2)) for v, (x, y) in pairs]
     return torch.stack(errors).mean(dim=0)
@@ -40,11 +34,8 @@ def reconstruction_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], shown
 def graph_loss(tokens: Tensor, memory: Tensor, neighbors: Tensor) -> Tensor:
     """L_graph of shape (replicates,): squared distances of tokens from those of neighbours, over all pairs of samples.
 
-    Parameters
-    ----------
-    tokens : e, of shape (replicates, batch, views, width)
-    memory : E, tokens of all samples from an earlier pass, of shape (replicates, samples, views, width)
-    neighbors : numbers of samples, of shape (replicates, batch, views, count)
+    Tokens e are of shape (replicates, batch, views, width), `memory`, E, has those of all samples from an earlier pass,
+    and `neighbors` numbers of samples, of shape (replicates, batch, views, count).
     """
     each = torch.arange(len(tokens), device=tokens.device)[:, None, None, None]
     views = torch.arange(tokens.shape[2], device=tokens.device)[:, None]
@@ -85,10 +76,8 @@ class _Layer(nn.Module):
         return found
 
     def _attend(self, tokens: Tensor, present: Tensor) -> Tensor:
-        parts = [
-            own(tokens).unflatten(-1, (self._heads, -1)).transpose(2, 3) for own in (self.query, self.key, self.value)
-        ]
-        query, key, value = parts  # of shape (replicates, batch, heads, tokens, width of a head)
+        parts = (own(tokens).unflatten(-1, (self._heads, -1)) for own in (self.query, self.key, self.value))
+        query, key, value = (own.transpose(2, 3) for own in parts)  # replicates, batch, heads, tokens, width of a head
         logits = query @ key.mT / query.shape[-1] ** 0.5
         seen = (present[..., :, None] & present[..., None, :])[:, :, None]
         weights = torch.where(seen, logits, _HIDDEN_LOGIT).softmax(dim=-1)
@@ -138,19 +127,15 @@ class _RecoverAndRefine(ClusterNetwork):
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The mean token of completed samples."""
-        values, present = completed(self.recover, [view[None] for view in samples.values], samples.present[None])
-        return mean_token(self.refine.tokens(values, present), present)[0]
+        values, present = [view[None] for view in samples.values], samples.present[None]
+        with torch.no_grad():
+            found = self.recover.decode(mean_token(self.recover.tokens(values, present), present))
+        everything = torch.ones_like(present)
+        return mean_token(self.refine.tokens(fill(values, found, present), everything), everything)[0]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """What the decoder makes of mean tokens."""
         return [view[0] for view in self.refine.decode(embedding[None])]
-
-
-@torch.no_grad()
-def completed(network: Transformer, values: Sequence[Tensor], present: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Samples whose missing views are what the network expects there, of shape (replicates, batch, columns)."""
-    found = network.decode(mean_token(network.tokens(values, present), present))
-    return fill(values, found, present), torch.ones_like(present)
 
 
 def fill(values: Sequence[Tensor], found: Sequence[Tensor], present: Tensor) -> list[Tensor]:

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
 from viewfuse.neighbors.samples import Samples
-from viewfuse.nn.dense import MLP, Dropout
+from viewfuse.nn.dense import MLP
 from viewfuse.utils import memory
 
 _EPSILON = 1e-6
@@ -37,12 +37,7 @@ def pair_distance(first: Tensor, second: Tensor) -> Tensor:
 def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: Tensor, robust: Tensor) -> Tensor:
     """Half the mean of y d^2 + (1 - y) (m - d)_+^2, or of the robust (1/m) (sqrt(d) (m - d))_+^2; (replicates,).
 
-    Parameters
-    ----------
-    distance : d, of shape (replicates, pairs)
-    positive : y, likewise boolean
-    both : which pairs count, as both of their samples have the views in question
-    margin, robust : m, and whether negative pairs that are near are spared; of shape (replicates,)
+    `distance` d and `positive` y of shape (replicates, pairs); `both` says which pairs count.
     """
     margin = margin[:, None]
     left = (margin - distance).clamp(min=0)
@@ -54,35 +49,12 @@ def contrastive_loss(distance: Tensor, positive: Tensor, both: Tensor, margin: T
 class _JointAutoencoders(CodeNetwork):
     """An encoder per view; each view is decoded from the codes of all."""
 
-    stackable = True
-
-    def __init__(self, widths: Sequence[int], method: SURE) -> None:
-        latent, hidden, dropout = method.latent_dim, tuple(method.hidden_dims), method.dropout
-        super().__init__(method.n_clusters, latent * len(widths))
-        encoders = (MLP((width, *hidden, latent), norm=True, ends=True, dropout=dropout) for width in widths)
-        self.encoders = nn.ModuleList(encoders)
-        self.decoders = nn.ModuleList(MLP((latent * len(widths), *hidden, d), dropout=dropout) for d in widths)
-
-    def encode(
-        self, values: Sequence[Tensor], present: Tensor, dropout: Dropout | None = None, *, whole: bool = False
-    ) -> list[Tensor]:
-        """Per view of shape (replicates, batch, width), zero where it is missing; `whole` says that none is."""
-        triples = zip(self.encoders, values, present.unbind(dim=2), strict=True)
-        if whole:
-            return [encode(x, None, dropout) for encode, x, _ in triples]
-        return [encode(x, shown, dropout) * shown[..., None] for encode, x, shown in triples]
-
-    def codes(self, samples: Samples) -> Tensor:
-        """Codes of shape (samples, views, width)."""
-        found = self.encode([view[None] for view in samples.values], samples.present[None])
-        return torch.cat(found).transpose(0, 1)
-
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of the three that others are nearest to."""
         codes, known = self.codes(samples), self.memory(stored)
         filled = []
         for v in range(codes.shape[1]):
-            there = known.codes[known.present[:, v], v]
+            there = known[stored.present[:, v], v]
             found = torch.zeros_like(codes[:, v])  # which it stays where no kept sample has the view
             for u in range(codes.shape[1] if len(there) else 0):
                 near = torch.cdist(codes[:, u], there).topk(min(_NEAREST, len(there)), largest=False).indices
@@ -142,7 +114,10 @@ class SURE(PublishedMethod):
 
     def network(self, widths: Sequence[int]) -> ClusterNetwork:
         """Encoders, and decoders of all codes."""
-        return _JointAutoencoders(widths, self)
+        hidden, drop, together = tuple(self.hidden_dims), self.dropout, self.latent_dim * len(widths)
+        encoders = (MLP((width, *hidden, self.latent_dim), norm=True, ends=True, dropout=drop) for width in widths)
+        decoders = (MLP((together, *hidden, width), dropout=drop) for width in widths)
+        return _JointAutoencoders(self.n_clusters, together, encoders, decoders)
 
     def stack_key(self, samples: Samples) -> tuple[int, ...]:
         """As many samples to learn from."""
@@ -170,13 +145,11 @@ class SURE(PublishedMethod):
 
     def losses(self, training: Training, contrast: _Contrast, picked: Tensor) -> dict[str, Tensor]:
         """The weighted terms of a batch of pairs, each of shape (replicates,)."""
-        values, present, positive = contrast.batch(picked)
-        codes = training.network.encode(values, present, training.random.dropout, whole=contrast.whole)
-        together = torch.cat(codes, dim=2)
-        errors = [
-            masked_mse(decode(together, None, training.random.dropout), values[v], present[..., v])
-            for v, decode in enumerate(training.network.decoders)
-        ]
+        values, present, positive, codes = contrast.encoded(picked)
+        together, errors = torch.cat(codes, dim=2), []
+        for v, decode in enumerate(training.network.decoders):
+            found = decode(together, None, training.random.dropout)
+            errors.append(masked_mse(found, values[v], present[..., v]))
         reconstruction = self.reconstruction_weight * torch.stack(errors).sum(dim=0)
         return {"contrast": contrast.loss(codes, present, positive), "reconstruction": reconstruction}
 
@@ -188,16 +161,19 @@ class _Contrast:
         self._training, self._views = training, list(combinations(range(len(training.values)), 2))
         n = len(training.present)
         self.robust = torch.zeros(n, dtype=torch.bool, device=training.device)
-        self.whole = bool(training.has(pairs[..., 0]).all())  # no view is missing, which saves work
+        self._whole = bool(training.has(pairs[..., 0]).all())  # no view is missing, which saves work
         self._sums = training.values[0].new_zeros(n, 2)  # of the distances of negative pairs, and their number
         self.margin = self._measured_margin(pairs, batch_size)
 
-    def batch(self, picked: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Values of each view, who has which, and which pairs are positive."""
-        rows, n_views = picked[..., :-1], len(self._training.values)
-        values = [self._training.view(v, rows[..., v]) for v in range(n_views)]
-        present = torch.stack([self._training.has(rows[..., v])[..., v] for v in range(n_views)], dim=2)
-        return values, present, picked[..., -1] > 0
+    def encoded(self, picked: Tensor) -> tuple[list[Tensor], Tensor, Tensor, list[Tensor]]:
+        """Values of each view, who has which, which pairs are positive, and codes, zero where a view is missing."""
+        rows, training = picked[..., :-1].unbind(dim=-1), self._training
+        values = [training.view(v, own) for v, own in enumerate(rows)]
+        present = torch.stack([training.has(own)[..., v] for v, own in enumerate(rows)], dim=2)
+        codes = training.network.encode(values, None if self._whole else present, training.random.dropout)
+        if not self._whole:
+            codes = [code * present[..., v, None] for v, code in enumerate(codes)]
+        return values, present, picked[..., -1] > 0, codes
 
     @torch.no_grad()
     def _measured_margin(self, pairs: Tensor, batch_size: int) -> Tensor:
@@ -206,8 +182,7 @@ class _Contrast:
         sums = self._training.values[0].new_zeros(len(pairs), 2, 2)
         order = torch.randperm(pairs.shape[1], generator=torch.Generator().manual_seed(0)).to(self._training.device)
         for part in torch.split(order, batch_size):
-            values, present, positive = self.batch(pairs[:, part])
-            codes = self._training.network.encode(values, present, self._training.random.dropout, whole=self.whole)
+            _, present, positive, codes = self.encoded(pairs[:, part])
             for distance, both in self._distances(codes, present):
                 for i, kind in enumerate((both & positive, both & ~positive)):
                     sums[:, i] += torch.stack([(distance * kind).sum(dim=1), kind.sum(dim=1)], dim=1)
