@@ -165,7 +165,7 @@ def test_the_section_orders_tests_and_draws_steps(monkeypatch):
     run = SimpleNamespace(labels=labels, n_clusters=2, called=str)
     known = [column("dose", [1, 2, 3, 3, 2, 1, 9, 9]), column("weight", [1, 2, 3, 7, 8, 9, 5, 5]),
              column("t", [1, 2, 4, 5, 6, np.nan, 0.5, 0.5]), column("e", [1, 0, 1, 1, 1, 1, 1, 1])]  # fmt: skip
-    made = str(association_section(run, known, ("t", "e")).body)
+    made = str(association_section(run, known, ("t", "e"), associations(run, known, ("t", "e"))).body)
     found = {one.column: one for one in associations(run, known, ("t", "e"))}
     assert {name: one.samples for name, one in found.items()} == {"dose": 6, "weight": 6, "t and e": 5}
     assert found["weight"].p < found["weight"].corrected

@@ -23,6 +23,7 @@ from viewfuse.plots.pictures import draw_choice, draw_map, forks
 from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.plots.style import PictureStyle, as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.report import charts
+from viewfuse.report.html import CORNERS, templates
 
 N = 40
 ROWS = np.sort(np.random.default_rng(3).permutation(N)[:25])
@@ -84,12 +85,6 @@ def test_each_dot_of_a_thinned_map_is_the_sample_that_stands_there(figures, tmp_
         own = PLACES.xy[:, LABELS[ROWS] == label]
         middle = np.median(own, axis=1, keepdims=True)
         assert tag.xy == pytest.approx(own[:, ((own - middle) ** 2).sum(axis=0).argmin()])
-
-
-def test_a_tag_stands_at_the_dot_nearest_to_the_median_of_its_cluster():
-    x, y = np.float32([0, 1, 2, 3, 90, 1.1]), np.float32([5, 5, 5, 5, -80, 0])
-    assert pictures._middle(x, y, np.array([True, True, True, True, True, False])) == 2
-    assert pictures._middle(x, y, np.array([False, False, False, False, True, False])) == 4
 
 
 def test_of_many_patterns_the_rarest_are_one_group_in_grey(figures, tmp_path, monkeypatch):
@@ -412,13 +407,14 @@ def attributes(html, tag, name):
 
 
 def test_bars_of_the_page_have_the_length_of_their_share():
-    assert attributes(charts.share_bar(0.256, "w"), "rect", "width") == ["100", "25.6"]
-    assert attributes(charts.share_bar(1.7, "w"), "rect", "width")[1] == "100.0"
-    more, less = charts.difference_bar(1.5, 6, "w"), charts.difference_bar(-3, 6, "w")
+    parts = templates().get_template("parts.html").module
+    assert attributes(parts.bar(0.256, "w"), "rect", "width") == ["100", "25.6"]
+    assert attributes(parts.bar(1.7, "w"), "rect", "width")[1] == "100.0"
+    more, less = parts.difference(1.5, 6), parts.difference(-3, 6)
     assert (attributes(more, "rect", "x")[0], attributes(more, "rect", "width")[0]) == ("50.0", "12.5")
     assert (attributes(less, "rect", "x")[0], attributes(less, "rect", "width")[0]) == ("25.0", "25.0")
     assert ('class="more"' in more, 'class="less"' in less) == (True, True)
-    boxes = charts.present_boxes([True, False, True], ["a", "b", "c"])
+    boxes = parts.boxes([("a", True), ("b", False), ("c", True)])
     assert attributes(boxes, "rect", "class") == ["there", "missing", "there"]
     assert attributes(boxes, "rect", "x") == ["1", "15", "29"]
     assert 'aria-label="has a, c"' in boxes
@@ -446,13 +442,13 @@ def test_the_merge_tree_joins_branches_where_they_are():
 
 
 def test_marks_of_the_page_are_mirror_images_of_themselves():
-    for shape, corners in charts.CORNERS.items():
+    for shape, corners in CORNERS.items():
         assert {(-x, y) for x, y in corners} == set(corners), shape
         assert 4 <= max(abs(number) for corner in corners for number in corner) <= 5, shape
     for shape in "sDPX":
-        assert {(x, -y) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
-        assert {(y, x) for x, y in charts.CORNERS[shape]} == set(charts.CORNERS[shape])
-    assert {(x, -y) for x, y in charts.CORNERS["^"]} == set(charts.CORNERS["v"])
+        assert {(x, -y) for x, y in CORNERS[shape]} == set(CORNERS[shape])
+        assert {(y, x) for x, y in CORNERS[shape]} == set(CORNERS[shape])
+    assert {(x, -y) for x, y in CORNERS["^"]} == set(CORNERS["v"])
 
 
 def test_the_name_of_the_highest_cluster_stays_inside_of_a_small_map(figures, tmp_path):

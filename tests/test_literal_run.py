@@ -6,7 +6,6 @@ import csv
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +16,9 @@ from viewfuse.errors import DataError
 from viewfuse.fitted.clusters import Difference
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.plots.places import Places
-from viewfuse.report import charts, page, payload, sections, tables
-from viewfuse.report.comparison import Column
-from viewfuse.report.page import _fitting
-from viewfuse.report.payload import points_of
+from viewfuse.report import charts, page, sections, tables
+from viewfuse.report.comparison import Column, pair_of
+from viewfuse.report.page import _fitting, points_of
 from viewfuse.report.run_folder import FinishedRun, read_run, write_evidence
 from viewfuse.report.tables import (
     clusters_of,
@@ -104,19 +102,19 @@ def test_tables_of_patterns_features_and_scores():
 
 
 def shown_cells(html):
-    rows = [re.findall(r'data-value="([^"]*)"', row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    rows = [re.findall(r'data-value="([^"]*)"', row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
     return [row for row in rows if row]  # a header has none
 
 
 def test_the_table_of_clusters_says_the_same():
-    body = sections.cluster_section(a_run(), ["o"] * 4).body
+    body = sections.cluster_section(a_run()).body
     rows = shown_cells(body)
     assert rows[0][:4] == ["0", "5", "0.6800", "0"]
     assert rows[2][:4] == ["2", "3", "0.7333", "1"]
     assert re.findall(r'data-sample="(s\d)"', body) == ["s9", "s6", "s3", "s7", "s1", "s5", "s8", "s2", "s4"]
     assert "<div>rna 60% </div><div>protein 80% </div>" in body
     many = a_run(summary={"views": list("abcd"), "cluster_sizes": [5, 0, 3, 1]}, present=np.hstack([PRESENT, ~PRESENT]))
-    assert "<div>50% on average, </div><div>least d, 20%</div>" in sections.cluster_section(many, ["o"] * 4).body
+    assert "<div>50% on average, </div><div>least d, 20%</div>" in sections.cluster_section(many).body
 
 
 def test_the_table_of_missing_views_counts_who_has_and_who_lacks_them(monkeypatch):
@@ -132,7 +130,7 @@ def test_the_table_of_missing_views_counts_who_has_and_who_lacks_them(monkeypatc
 
 
 def test_features_are_shown_by_cluster_and_view_and_not_too_many(monkeypatch):
-    body = sections.feature_section(a_run(), ["o"] * 4).body
+    body = sections.feature_section(a_run()).body
     first, second = body.split("<details")[1:]
     assert shown_cells(first) == [
         ["0.5000", "12", "10"], ["-2.0000", "1", "1234.5"], ["1.5000", "3", "1"],
@@ -144,7 +142,7 @@ def test_features_are_shown_by_cluster_and_view_and_not_too_many(monkeypatch):
     monkeypatch.setattr(sections, "_MOST_FEATURES", 4)
     crowd = [(0, "rna", f"g{i}", float(i), 0.0, 0.0) for i in range(5)]
     many = dict(zip(Difference._fields, map(list, zip(*crowd, strict=True)), strict=True))
-    body = sections.feature_section(a_run(features=table("f", **many)), ["o"] * 4).body
+    body = sections.feature_section(a_run(features=table("f", **many))).body
     assert [row[0] for row in shown_cells(body)] == ["2.0000", "3.0000", "4.0000"]
     assert "The 3 largest of 5 are shown" in body
 
@@ -280,14 +278,14 @@ def test_without_a_map_a_random_choice_of_samples_is_shown():
     assert points["id"] == [IDS[row] for row in chosen]
     assert "x" not in points
     assert "others" not in points_of(a_run(), [], 9, others=True)
-    assert [payload._short(x) for x in (0.0004, 0.9996, 0.12345, 1.0, 2.3456)] == [0.001, 0.999, 0.123, 1.0, 2.346]
+    assert page._rounded(np.array([0.0004, 0.9996, 0.12345, 1.0, 2.3456])) == [0.001, 0.999, 0.123, 1.0, 2.346]
 
 
 def test_a_page_that_is_too_large_shows_fewer_samples_and_first_drops_the_list_of_others(monkeypatch):
     asked = []
     monkeypatch.setattr(page, "_SHOWN", (8, 4, 0))
     monkeypatch.setattr(page, "pack", lambda facts: facts["runs"])
-    monkeypatch.setattr(page, "_page", lambda content, files, data: "é" * data[0])
+    monkeypatch.setattr(page, "filled", lambda name, data=(0,), **_: "é" * data[0])
     sizes = {(8, True): 60, (8, False): 51, (4, True): 50, (4, False): 9, (0, True): 9, (0, False): 9}
 
     def points(most, others):
@@ -295,16 +293,17 @@ def test_a_page_that_is_too_large_shows_fewer_samples_and_first_drops_the_list_o
         return [sizes[most, others]]
 
     monkeypatch.setattr(page, "MOST_BYTES", 100)
-    assert len(_fitting(SimpleNamespace(colors={}, points=points), [])) == 50
+    assert len(_fitting(points, colors={})) == 50
     assert asked == [(8, True), (8, False), (4, True)]
 
 
 def test_colours_of_a_second_run_are_those_of_matched_clusters():
-    pair = SimpleNamespace(
-        crossing=SimpleNamespace(matched={0: 2, 2: 0}),
-        runs=(SimpleNamespace(n_clusters=3), SimpleNamespace(n_clusters=4)),
-    )
-    assert page._colors_of_second(pair) == [2, 3, 0, 4]
+    """The first, of three clusters, has nothing in its second one; the second run has four."""
+    labels = np.array([2, 2, 0, 0, 0, 2, 2, 0, 0])
+    one = a_run(labels=labels, summary={"views": ["rna", "protein"], "cluster_sizes": [5, 0, 4]})
+    two = a_run(labels=np.where(labels == 2, 0, 2), folder=Path("some/other"))
+    content = page._pair_content(pair_of(one, two), str)
+    assert [run["colors"] for run in content["points"](9, False)] == [[0, 1, 2], [2, 3, 0, 4]]
 
 
 def test_evidence_is_of_the_samples_that_have_a_place(tmp_path):
@@ -352,7 +351,7 @@ def test_labels_belong_to_the_samples_in_their_order(tmp_path):
     assert (run.ids, run.labels.tolist(), run.confidence.tolist()) == (["a", "b"], [0, 1], [0.75, 0.25])
     assert run.uncertain.tolist() == [False, True]
     assert run.present.tolist() == [[False, True], [True, True]]
-    assert (run.n_clusters, run.alpha, run.of_cluster(1).tolist()) == (2, 0.1, [1])
+    assert (run.n_clusters, run.alpha) == (2, 0.1)
 
 
 def test_cuts_of_the_merge_tree_by_hand():

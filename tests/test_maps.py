@@ -88,7 +88,7 @@ def test_maps_have_the_width_that_was_asked_for(drawn, columns, width):
 def test_maps_have_the_formats_that_were_asked_for_and_the_same_map_the_same_files(drawn, tmp_path):
     seen = []
     for _ in range(2):
-        drawn([0] * 9 + [1] * 11, MASK, ["a", "b", "c"], style=PictureStyle(("png", "svg", "pdf"), 1))
+        drawn([0] * 9 + [1] * 11, np.ones_like(MASK), ["a", "b", "c"], style=PictureStyle(("png", "svg", "pdf"), 1))
         seen.append({path.suffix: path.read_bytes() for path in tmp_path.iterdir()})
     files = seen[0]
     assert files == seen[1]

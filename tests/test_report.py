@@ -19,9 +19,8 @@ from viewfuse import metrics
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.report import page
 from viewfuse.report.comparison import Column, columns_for, crossed_with, pair_of, read_known
-from viewfuse.report.html import tag
-from viewfuse.report.page import write_report
-from viewfuse.report.payload import points_of
+from viewfuse.report.html import templates
+from viewfuse.report.page import points_of, write_report
 from viewfuse.report.run_folder import _subset, read_run
 from viewfuse.report.sections import k_section
 from viewfuse.report.tables import apart_in_words, clusters_of, how_sure, merges_of, percent, warnings_of
@@ -351,10 +350,10 @@ def test_shares_are_never_rounded_to_what_they_are_not():
     assert [percent(share) for share in (0, 0.001, 0.5, 0.997, 1)] == ["0%", "under 1%", "50%", "over 99%", "100%"]
 
 
-def test_html_escapes_what_was_not_made_here():
-    inside = tag("b", "<i>", data_value='"')
-    assert inside == '<b data-value="&quot;">&lt;i&gt;</b>'
-    assert tag("td", inside, hidden=True, title=None, data_n=0) == f'<td hidden data-n="0">{inside}</td>'
+def test_templates_escape_what_comes_from_the_data():
+    made = templates().get_template("parts.html").module.sample('<i>"')
+    shown = "&lt;i&gt;&#34;"
+    assert made == f'<button type="button" class="sample" data-sample="{shown}">{shown}</button>'
 
 
 def test_clusters_without_samples_have_no_means(tmp_path):

@@ -16,10 +16,11 @@ from asgi_client import PARQUET, Client, ask
 from run_folders import write_run
 from served_models import body, frames, save_model
 from viewfuse.errors import BadModelFile
+from viewfuse.report.html import filled
 from viewfuse.serve.app import create_app
 from viewfuse.serve.bodies import Limits
 from viewfuse.serve.gate import Metrics
-from viewfuse.serve.replies import _page, open_folder, reply
+from viewfuse.serve.replies import open_folder, reply
 from viewfuse.serve.worker import joined, parted
 
 
@@ -379,7 +380,7 @@ def test_the_page_is_the_report_of_a_run_or_a_few_words(folder, opened, tmp_path
     assert page.headers["x-content-type-options"] == "nosniff"
     assert "A model of 2 clusters" in opened.page
     hostile = {**opened.facts, "views": {"<script>": ["a"]}}
-    assert "<script>" not in _page(hostile)
+    assert "<script>" not in filled("model.html", **hostile)
 
 
 def test_facts_of_the_model(client):

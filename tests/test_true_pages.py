@@ -85,7 +85,7 @@ def test_survival_that_cannot_be_tested_is_said(tmp_path):
     run = read_run(write_run(tmp_path / "run"))
     n = len(run.ids)
     known = [Column("days", (), np.linspace(1, 9, n)), Column("dead", ("no", "yes"), np.zeros(n))]
-    section = association_section(run, known, ("days", "dead"))
+    section = association_section(run, known, ("days", "dead"), associations(run, known, ("days", "dead")))
     assert "Survival cannot be tested: no event was seen in two clusters or more." in section.body
     assert section.body.count("Kaplan-Meier") == 2 * run.n_clusters
 
@@ -95,7 +95,9 @@ def test_curves_of_survival_have_the_same_axes(tmp_path):
     n = len(run.ids)
     days = np.where(run.labels == 0, 10.0, 5000.0) + np.arange(n)
     known = [Column("days", (), days), Column("dead", ("no", "yes"), (np.arange(n) % 2).astype(float))]
-    drawn = association_section(run, known, ("days", "dead")).body.split("<figure")[1:]
+    drawn = association_section(run, known, ("days", "dead"), associations(run, known, ("days", "dead"))).body.split(
+        "<figure"
+    )[1:]
     assert len(drawn) == run.n_clusters
     ends = [re.findall(r"<text[^>]*>([\d.e+]+)</text>", one) for one in drawn]
     assert ends == [["0", "1", "0", f"{days.max():g}"]] * run.n_clusters

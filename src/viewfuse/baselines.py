@@ -52,24 +52,23 @@ def _table(method: MeanKMeans, data: Any) -> NDArray[np.float32]:
 
 def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
     """Per view an array of shape (samples, columns) in the units of the data, gaps filled with means of columns."""
-    views = _complete(data)
+    views = Views.of(data)
     return _filled(views, np.full((len(views), len(views)), np.nan))
 
 
 def filled_by_nearest(data: Any, count: int = DONORS) -> list[NDArray[np.float32]]:
     """As `filled_by_mean`, but filled from `count` samples, found as by `knn_filled`; their values are not reduced."""
-    source = prepared_source(KNNKMeans(1), Views.of(data))
-    scaled = scaler_for("minmax", source).apply(source.reduced)
-    return _filled(_complete(data), distances(scaled.arrays, scaled.mask, scaled.arrays, scaled.mask), count)
-
-
-def _complete(data: Any) -> Views:
-    """Dense views whose empty cells are filled as for the method itself."""
     views = Views.of(data)
-    return fit_filler(views).apply(views)[0].dense()
+    source = prepared_source(KNNKMeans(1), views)
+    scaled = scaler_for("minmax", source).apply(source.reduced)
+    return _filled(views, distances(scaled.arrays, scaled.mask, scaled.arrays, scaled.mask), count)
 
 
 def _filled(views: Views, apart: NDArray[np.float64], count: int = DONORS) -> list[NDArray[np.float32]]:
-    """Per view an array of shape (samples, columns), given distances of shape (samples, samples)."""
-    pairs = [(array, views.mask[:, v]) for v, array in enumerate(views.arrays)]
+    """Per view an array of shape (samples, columns), given distances of shape (samples, samples).
+
+    Empty cells are filled first, as for the method itself.
+    """
+    whole = fit_filler(views).apply(views)[0].dense()
+    pairs = ((array, whole.mask[:, v]) for v, array in enumerate(whole.arrays))
     return [fill_from_nearest(own, own, apart, count) for own in pairs]

@@ -151,10 +151,10 @@ def _sets(inputs: options.Inputs) -> dict[str, Any]:
 
 def _check_folder(out: Path, inputs: options.Inputs) -> None:
     """Accept a new folder, or that of a comparison to resume."""
-    from viewfuse.comparison.arguments import holds_comparison, holds_comparisons
+    from viewfuse.comparison.arguments import holds_comparison
 
     options.check_not_read(out, inputs)
-    if holds_comparison(out) or holds_comparisons(out):
+    if holds_comparison(out):
         options.check_writable(out)
     elif out.is_dir() and any(out.iterdir()):
         raise CannotWrite(f"{out} holds something else than a comparison; give another --out")

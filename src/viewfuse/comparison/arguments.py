@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import isnan
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from viewfuse.comparison.results import COSTS, HELD_OUT, LEAST_VIEWS, Run
+from viewfuse.data.checks import check_samples
 from viewfuse.data.known.hints import labels_of
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
@@ -31,52 +32,99 @@ _MOST_SEEDS = 10_000
 _NAME = re.compile(r"[\w+-][\w.+-]*")
 
 
-def estimators_by_name(methods: Any, log: Callable[[str], None]) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class ToCompare:
+    """What is compared; see `viewfuse.compare`."""
+
+    estimators: Mapping[str, Any]
+    n_clusters: int
+    rates: tuple[float, ...]
+    missing_number: int
+    seeds: int
+    held_out: bool
+
+
+def checked(
+    views: Views,
+    methods: Any,
+    n_clusters: Any,
+    rates: Any,
+    missing_number: Any,
+    seeds: Any,
+    held_out: Any,
+    log: Callable[[str], None],
+) -> ToCompare:
+    """What is asked for, each part checked."""
+    n_clusters, count, n_views = (
+        checked_count("n_clusters", n_clusters),
+        checked_count("seeds", seeds),
+        len(views.names),
+    )
+    if count > _MOST_SEEDS:
+        raise wrong("seeds", f"at most {_MOST_SEEDS:,}", seeds)
+    check_samples(views, n_clusters)
+    if isinstance(rates, (str, Real)) or not isinstance(rates, Iterable):
+        raise wrong("rates", "a list of numbers from 0 to 1, such as [0.5]", rates)
+    shares = list(rates)
+    for rate in shares:
+        if not isinstance(rate, Real) or not 0 <= float(rate) <= 1:
+            raise wrong("rates", "numbers from 0 to 1", rate)
+    if not shares:
+        raise SettingError(Setting("rates"), " has no number; give at least one, such as 0.5")
+    if n_views == 1 and any(shares):
+        fault = "there is one view, of which nothing can be hidden; leave out "
+        raise SettingError(fault, Setting("rates"), ", or give more views")
+    if missing_number is None:
+        missing_number = min(n_views - 1, max(1, round(2 * n_views / 3)))
+    elif not isinstance(missing_number, Integral) or not 0 <= int(missing_number) < n_views:
+        raise wrong("missing_number", f"from 0 to {n_views - 1}", missing_number)
+    if not isinstance(held_out, (bool, np.bool_)):
+        raise wrong("held_out", "True or False", held_out)
+    if held_out and n_views < LEAST_VIEWS:
+        fault = f" needs at least {LEAST_VIEWS} views, to have two left to fuse; got {n_views}; leave it off"
+        raise SettingError(Setting("held_out"), fault)
+    once, estimators = tuple(dict.fromkeys(map(float, shares))), estimators_by_name(methods, log)
+    return ToCompare(estimators, n_clusters, once, int(missing_number), count, bool(held_out))
+
+
+def estimators_by_name(methods: Any, log: Callable[[str], None]) -> dict[str, Any]:
     """Estimators by name, in the order that was asked for; of "all" those are left out that cannot be made."""
-    found = _given(methods) if isinstance(methods, Mapping) else _made(_names(methods), log)
-    bad = next((name for name in found if not isinstance(name, str) or not _NAME.fullmatch(name)), None)
-    if bad is not None:
-        raise SettingError(f"methods: {bad!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
+    found: dict[str, Any] = {}
+    if isinstance(methods, Mapping):
+        for name, one in methods.items():
+            if isinstance(one, type) or not hasattr(one, "fit") or not hasattr(one, "get_params"):
+                raise SettingError(f"methods: {name!r} must be an estimator, such as URRL(); got {one!r}")
+            found[_folder_name(name)] = one
+    elif isinstance(methods, (str, Iterable)):
+        asked, known = [methods] if isinstance(methods, str) else list(methods), method_names()
+        for name in asked:
+            if not isinstance(name, str) or name not in (ALL, *known):
+                raise SettingError(f"method {name!r} is unknown; choose from {', '.join((ALL, *known))}")
+        for name in known if ALL in asked else dict.fromkeys(asked):
+            try:
+                found[name] = _estimator(name)
+            except SettingError as error:
+                if name in asked:
+                    raise
+                log(f"{name} is left out: {error}")
+    else:
+        raise wrong("methods", "'all', names of methods, or estimators by name", methods)
     if not found:
         raise SettingError(Setting("methods"), " names no method; give at least one")
     return found
 
 
-def _given(methods: Mapping[Any, Any]) -> dict[str, Any]:
-    for name, one in methods.items():
-        if isinstance(one, type) or not hasattr(one, "fit") or not hasattr(one, "get_params"):
-            raise SettingError(f"methods: {name!r} must be an estimator, such as URRL(); got {one!r}")
-    return dict(methods)
-
-
-def _names(methods: Any) -> list[str]:
-    if not isinstance(methods, (str, Iterable)):
-        raise wrong("methods", "'all', names of methods, or estimators by name", methods)
-    asked = [methods] if isinstance(methods, str) else list(methods)
-    for name in asked:
-        if not isinstance(name, str) or name not in (ALL, *method_names()):
-            raise SettingError(f"method {name!r} is unknown; choose from {', '.join((ALL, *method_names()))}")
-    return asked
-
-
-def _made(asked: Sequence[str], log: Callable[[str], None]) -> dict[str, Any]:
-    found = {}
-    for name in method_names() if ALL in asked else dict.fromkeys(asked):
-        try:
-            found[name] = _estimator(name)
-        except SettingError as error:
-            if name in asked:
-                raise
-            log(f"{name} is left out: {error}")
-    return found
+def _folder_name(name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise SettingError(f"methods: {name!r} cannot name a folder; use letters, digits, '.', '+' and '-'")
+    return name
 
 
 def _estimator(name: str) -> Any:
+    """An estimator by name; that of another package is made and cloned once, to see whether it can be."""
+    kind = estimator_of(_folder_name(name))
     if name in ESTIMATORS:
-        return estimator_of(name)()
-    if not _NAME.fullmatch(name):
-        raise SettingError(f"methods: {name!r} cannot name a folder; its package has to call it otherwise")
-    kind = estimator_of(name)
+        return kind()
     try:
         return clone(kind())
     except Exception as error:  # third-party code
@@ -93,49 +141,6 @@ def describe(error: BaseException) -> str:
     except Exception:  # it cannot even say what it is
         text = type(error).__name__
     return text.encode("utf-8", "replace").decode()
-
-
-def checked_rates(rates: Any) -> tuple[float, ...]:
-    """Missing rates, each once."""
-    if isinstance(rates, (str, Real)) or not isinstance(rates, Iterable):
-        raise wrong("rates", "a list of numbers from 0 to 1, such as [0.5]", rates)
-    found = list(rates)
-    for rate in found:
-        if not isinstance(rate, Real) or not 0 <= float(rate) <= 1:
-            raise wrong("rates", "numbers from 0 to 1", rate)
-    if not found:
-        raise SettingError(Setting("rates"), " has no number; give at least one, such as 0.5")
-    return tuple(dict.fromkeys(float(rate) for rate in found))
-
-
-def checked_missing_number(number: int | None, views: Views, rates: Sequence[float]) -> int:
-    """How many views are hidden of a sample."""
-    n_views = len(views.names)
-    if n_views == 1 and any(rates):
-        fault = "there is one view, of which nothing can be hidden; leave out "
-        raise SettingError(fault, Setting("rates"), ", or give more views")
-    if number is None:
-        return min(n_views - 1, max(1, round(2 * n_views / 3)))
-    if not isinstance(number, Integral) or not 0 <= number < n_views:
-        raise wrong("missing_number", f"from 0 to {n_views - 1}", number)
-    return int(number)
-
-
-def checked_seeds(given: Any) -> int:
-    """Runs of each method and rate."""
-    if (count := checked_count("seeds", given)) > _MOST_SEEDS:
-        raise wrong("seeds", f"at most {_MOST_SEEDS:,}", given)
-    return count
-
-
-def checked_held_out(given: Any, views: Views) -> bool:
-    """Whether views are held out in turn."""
-    if not isinstance(given, (bool, np.bool_)):
-        raise wrong("held_out", "True or False", given)
-    if given and len(views.names) < LEAST_VIEWS:
-        fault = f" needs at least {LEAST_VIEWS} views, to have two left to fuse; got {len(views.names)}; leave it off"
-        raise SettingError(Setting("held_out"), fault)
-    return bool(given)
 
 
 def checked_folder(out: Any) -> Path | None:
@@ -161,20 +166,9 @@ def known_classes(labels: Any, ids: NDArray[Any]) -> NDArray[np.object_] | None:
     return known
 
 
-_RUNS = "runs"
 _PLAN = "plan.json"
 _OURS = {"data", "clusters", "missing_number", "device", "version"}
 _BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
-
-
-def holds_comparison(folder: Path) -> bool:
-    """Whether a folder was written by a comparison."""
-    return _known_plan(folder).keys() >= _OURS
-
-
-def holds_comparisons(folder: Path) -> bool:
-    """Whether a folder was written by a comparison on several data sets, also by one that was stopped."""
-    return any(holds_comparison(one) for one in sorted((folder / "sets").glob("*")))
 
 
 def _known_plan(folder: Path) -> dict[str, Any]:
@@ -184,6 +178,11 @@ def _known_plan(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def holds_comparison(folder: Path) -> bool:
+    """Whether a folder was written by a comparison, of one data set or of several, also by one that was stopped."""
+    return any(_known_plan(one).keys() >= _OURS for one in (folder, *sorted((folder / "sets").glob("*"))))
+
+
 def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     """Keep what is compared in the folder, by name; refuse one of another comparison, and one of something else.
 
@@ -191,7 +190,7 @@ def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     """
     own: dict[str, Any] = json.loads(as_json(plan))
     known = _known_plan(folder)
-    if not holds_comparison(folder) and any(folder.iterdir()):
+    if not known.keys() >= _OURS and any(folder.iterdir()):
         raise CannotWrite(f"{folder} holds something else than a comparison; give a new folder, or an empty one")
     differs = [name for name in own if name in known and known[name] != own[name]]
     if differs:
@@ -223,7 +222,7 @@ class RunFile:
         """One file for each method, missing rate and seed."""
         short = f"{self.missing_rate:g}"
         rate = short if float(short) == self.missing_rate else repr(self.missing_rate)
-        return self.folder / _RUNS / self.method / f"rate-{rate}-seed-{self.seed}.json"
+        return self.folder / "runs" / self.method / f"rate-{rate}-seed-{self.seed}.json"
 
     def write(self, run: Run) -> None:
         """Keep a run."""
@@ -237,22 +236,13 @@ class RunFile:
             facts = unsealed(self.path.read_bytes())
             if facts["mark"] != self.mark or facts["failed"]:
                 return None
-            held_out, seconds, memory = (_number(facts[name]) for name in (HELD_OUT, *COSTS))
-            labels = self._labels(facts["labels"])
-            return Run(self.method, self.missing_rate, self.seed, labels, held_out, seconds, memory)
+            held_out, seconds, memory = (
+                np.nan if facts[name] is None else float(facts[name]) for name in (HELD_OUT, *COSTS)
+            )
+            labels = np.array(facts["labels"])
+            is_whole = labels.shape == (self.n_samples,) and labels.dtype.kind == "i"
+            if not is_whole or not 0 <= labels.min() <= labels.max() < 2**31:
+                return None
+            return Run(self.method, self.missing_rate, self.seed, labels.astype(np.int64), held_out, seconds, memory)
         except _BROKEN:
             return None
-
-    def _labels(self, given: Any) -> NDArray[np.int64]:
-        found = np.array(given)
-        if found.shape != (self.n_samples,) or found.dtype.kind != "i" or not 0 <= found.min() <= found.max() < 2**31:
-            raise ValueError("labels of something else")
-        return found.astype(np.int64)
-
-
-def _number(given: Any) -> float:
-    if given is None:
-        return np.nan
-    if not isinstance(given, Real):
-        raise TypeError("no number")
-    return float(given)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,18 +71,17 @@ def ranks_over(sets: Mapping[str, Comparison], metric: str = "acc") -> Ranks:
 
 
 def mean_scores(sets: Mapping[str, Comparison], metric: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Names of all methods, and scores of shape (data sets, methods); see `ranks_over`."""
+    """Names of all methods, and scores of shape (data sets, methods): the mean of all runs, NaN where one failed."""
     lacking = [name for name, found in sets.items() if metric not in found.metrics]
     if lacking:
         raise SettingError(f"metric {metric!r} was not measured on {', '.join(lacking)}")
     names = list(dict.fromkeys(name for found in sets.values() for name in found.methods))
-    return names, np.array([[_score(found, name, metric) for name in names] for found in sets.values()])
-
-
-def _score(found: Comparison, method: str, metric: str) -> float:
-    """The mean of all runs of a method; NaN where one failed, or where there is none."""
-    scores = [found.scores(run)[metric] for run in found.runs if run.method == method]
-    return mean(scores) if scores else np.nan
+    means = np.full((len(sets), len(names)), np.nan)
+    for row, found in zip(means, sets.values(), strict=True):
+        for i, name in enumerate(names):
+            scores = [found.scores(run)[metric] for run in found.runs if run.method == name]
+            row[i] = mean(scores) if scores else np.nan
+    return names, means
 
 
 def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
@@ -99,28 +97,20 @@ def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
         raise DataError(
             f"{k} methods with scores on each of {count} data sets cannot be ranked; give two of each at least"
         )
-    own = np.apply_along_axis(rankdata, 1, -scores[:, places])
-    means = own.mean(axis=0)
+    ranks = np.apply_along_axis(rankdata, 1, -scores[:, places])
+    means = ranks.mean(axis=0)
+    spread = ((ranks - (k + 1) / 2) ** 2).sum() / (count * (k - 1))  # less than k (k + 1) / 12 where methods tie
+    p_value = 1.0 if spread == 0 else float(chi2.sf(count * ((means - (k + 1) / 2) ** 2).sum() / spread, k - 1))
     order = np.argsort(means, kind="stable")
     ordered = tuple(names[places[i]] for i in order), tuple(float(means[i]) for i in order)
     left_out = tuple(name for i, name in enumerate(names) if i not in places)
-    return Ranks(*ordered, nemenyi(k, count), _friedman(own), count, left_out)
+    return Ranks(*ordered, nemenyi(k, count), p_value, count, left_out)
 
 
 def nemenyi(n_methods: int, count: int) -> float:
     """The critical difference of mean ranks over `count` data sets."""
     q = float(studentized_range.ppf(1 - LEVEL, n_methods, np.inf)) / sqrt(2)
     return q * sqrt(n_methods * (n_methods + 1) / (6 * count))
-
-
-def _friedman(ranks: NDArray[np.float64]) -> float:
-    """The chance of mean ranks that differ as much; 1 where all are equal."""
-    count, k = ranks.shape
-    spread = ((ranks - (k + 1) / 2) ** 2).sum() / (count * (k - 1))  # less than k (k + 1) / 12 where methods tie
-    if spread == 0:
-        return 1.0
-    statistic = count * ((ranks.mean(axis=0) - (k + 1) / 2) ** 2).sum() / spread
-    return float(chi2.sf(statistic, k - 1))
 
 
 @dataclass(frozen=True)
@@ -190,62 +180,44 @@ def signed_ranks(differences: NDArray[np.float64]) -> tuple[float, float]:
 
 _LINE, _BAR = 0.55, 0.22
 """Inches between names, and between bars."""
-_LEVEL_WORDS = "5 %"
 _TICKS = 8
 """Numbers that one column of a journal has room for."""
 
 
 def draw_critical_difference(path: Path, ranks: Ranks, *, title: str, style: PictureStyle = ON_SCREEN) -> None:
-    """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it."""
-    height = 1.6 + _BAR * len(ranks.alike()) + 0.34 * ((len(ranks.names) + 1) // 2)
-    with picture(path, "pictures of ranks", (9, height), dpi=130, style=style) as figure:
-        _draw_ranks(figure.subplots(), ranks, *(("x-small", 16) if style.columns == 1 else ("medium", 40)))
-        words = (
-            f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, {_LEVEL_WORDS})"
-        )
+    """Draw methods along an axis of mean ranks, the best on the left, with the critical difference above it.
+
+    Below the axis are a bar per group of methods that are alike, and a line per method that leads to its name.
+    """
+    bars, k = ranks.alike(), len(ranks.names)
+    half, length = (k + 1) // 2, ranks.critical_difference
+    below = -0.25 * (len(bars) + 1) - 0.15
+    letters, longest = ("x-small", 16) if style.columns == 1 else ("medium", 40)
+    with picture(path, "pictures of ranks", (9, 1.6 + _BAR * len(bars) + 0.34 * half), dpi=130, style=style) as figure:
+        axes = figure.subplots()
+        axes.plot((1, k), (0, 0), color="black", linewidth=1.2)
+        for tick in range(1, k + 1):
+            axes.plot((tick, tick), (0, 0.12), color="black", linewidth=1.2)
+        for tick in range(1, k + 1, -(-k // _TICKS)):
+            axes.text(tick, 0.2, str(tick), ha="center", va="bottom", fontsize="x-small")
+        axes.plot((1, 1 + length), (0.85, 0.85), color="#d55e00", linewidth=2)
+        for end in (1, 1 + length):
+            axes.plot((end, end), (0.78, 0.92), color="#d55e00", linewidth=2)
+        words = f"critical difference {length:.2f}"
+        axes.text(1 + length / 2, 0.97, words, ha="center", va="bottom", fontsize="small")
+        for place, (first, last) in enumerate(bars):
+            depth, ends = -0.25 - 0.25 * place, (ranks.mean_ranks[first] - 0.04, ranks.mean_ranks[last] + 0.04)
+            axes.plot(ends, (depth, depth), color="0.25", linewidth=4, solid_capstyle="round")
+        for i, (name, rank) in enumerate(zip(ranks.names, ranks.mean_ranks, strict=True)):
+            left, short = i < half, shortened(name, longest)
+            depth, tip = below - _LINE * (i if left else k - 1 - i), 0.85 if left else k + 0.15
+            color = "#0072b2" if rank == ranks.mean_ranks[0] else "0.5"
+            axes.plot((rank, rank, tip), (0, depth, depth), color=color, linewidth=1)
+            text = f"{short}  {rank:.2f} " if left else f" {rank:.2f}  {short}"
+            axes.text(tip, depth, text, ha="right" if left else "left", va="center", fontsize=letters)
+        axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + length))
+        axes.set_ylim(below - _LINE * half, 1.35)
+        axes.axis("off")
+        words = f"mean ranks over {ranks.count} data sets; bars join what may differ by chance (Nemenyi, 5 %)"
         if not style.columns:  # captions have that
             figure.suptitle(f"{title}\n{words}; Friedman p = {ranks.p_value:.2g}", fontsize=10)
-
-
-def _draw_ranks(axes: Any, ranks: Ranks, letters: str, longest: int) -> None:
-    """The axis, a bar per group of methods that are alike, and a line per method that leads to its name.
-
-    Parameters
-    ----------
-    letters, longest : size of the names, and how many letters of them there is room for
-    """
-    k, bars = len(ranks.names), ranks.alike()
-    half = (k + 1) // 2
-    _axis(axes, k, ranks.critical_difference)
-    for place, (first, last) in enumerate(bars):
-        depth = -0.25 - 0.25 * place
-        ends = ranks.mean_ranks[first] - 0.04, ranks.mean_ranks[last] + 0.04
-        axes.plot(ends, (depth, depth), color="0.25", linewidth=4, solid_capstyle="round")
-    below = -0.25 * (len(bars) + 1) - 0.15
-    for i, (name, rank) in enumerate(zip(ranks.names, ranks.mean_ranks, strict=True)):
-        left = i < half
-        depth = below - _LINE * (i if left else k - 1 - i)
-        end = 1 - 0.15 if left else k + 0.15
-        color = "#0072b2" if rank == ranks.mean_ranks[0] else "0.5"
-        axes.plot((rank, rank, end), (0, depth, depth), color=color, linewidth=1)
-        short = shortened(name, longest)
-        text = f"{short}  {rank:.2f} " if left else f" {rank:.2f}  {short}"
-        axes.text(end, depth, text, ha="right" if left else "left", va="center", fontsize=letters)
-    axes.set_xlim(1 - 0.3 * k, max(k + 0.3 * k, 1.1 + ranks.critical_difference))
-    axes.set_ylim(below - _LINE * half, 1.35)
-    axes.axis("off")
-
-
-def _axis(axes: Any, k: int, difference: float) -> None:
-    """The axis of ranks, and above it how long the critical difference is."""
-    axes.plot((1, k), (0, 0), color="black", linewidth=1.2)
-    for rank in range(1, k + 1):
-        axes.plot((rank, rank), (0, 0.12), color="black", linewidth=1.2)
-    for rank in range(1, k + 1, -(-k // _TICKS)):
-        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize="x-small")
-    axes.plot((1, 1 + difference), (0.85, 0.85), color="#d55e00", linewidth=2)
-    for end in (1, 1 + difference):
-        axes.plot((end, end), (0.78, 0.92), color="#d55e00", linewidth=2)
-    axes.text(
-        1 + difference / 2, 0.97, f"critical difference {difference:.2f}", ha="center", va="bottom", fontsize="small"
-    )

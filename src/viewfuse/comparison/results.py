@@ -87,18 +87,13 @@ class Comparison:
         """The `metrics` of a run in percent; NaN where a method failed."""
         key = run.method, run.missing_rate, run.seed
         if key not in self._scores:
-            every = {**self._against_known(run), HELD_OUT: run.held_out}
+            every = dict.fromkeys(METRICS, np.nan) | {HELD_OUT: run.held_out}
+            if self.known is not None and run.labels is not None:
+                there = np.array([label is not None for label in self.known])
+                pair = self.known[there].astype(str), run.labels[there]
+                every |= {name: 100 * score(*pair) for name, score in METRICS.items()}
             self._scores[key] = {name: every[name] for name in self.metrics}
         return self._scores[key]
-
-    def _against_known(self, run: Run) -> dict[str, float]:
-        if self.known is None:
-            return {}
-        if run.labels is None:
-            return dict.fromkeys(METRICS, np.nan)
-        there = np.array([label is not None for label in self.known])
-        pair = self.known[there].astype(str), run.labels[there]
-        return {name: 100 * score(*pair) for name, score in METRICS.items()}
 
     def rows(self) -> list[dict[str, Any]]:
         """Per method and missing rate means and deviations over seeds; deviations are NaN of one run.
@@ -113,13 +108,14 @@ class Comparison:
     def _rows_of(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
         by_method = {name: [run for run in runs if run.method == name] for name in self.methods}
         rows = [self._row(name, own) for name, own in by_method.items()]
-        by = next(iter(self.metrics), None)
+        by = next(iter(self.metrics), "")
         whole = [row for row in rows if by and not row["failed"] and not isnan(row[by])]
-        if by is None or not whole:
-            return rows
-        best = by_method[max(whole, key=lambda row: row[by])["method"]]
-        for row in rows:
-            row |= _summed(BELOW_BEST, self._differences(best, by_method[row["method"]], by))
+        if whole:
+            best = by_method[max(whole, key=lambda row: row[by])["method"]]
+            for row in rows:
+                score = {run.seed: self.scores(run)[by] for run in by_method[row["method"]]}
+                shared = [run for run in best if run.seed in score]
+                row |= _summed(BELOW_BEST, [self.scores(run)[by] - score[run.seed] for run in shared])
         return rows
 
     def _row(self, method: str, runs: Sequence[Run]) -> dict[str, Any]:
@@ -128,16 +124,13 @@ class Comparison:
         for metric in self.metrics:
             row |= _summed(metric, [self.scores(run)[metric] for run in done])
         row |= _summed(BELOW_BEST, []) if self.metrics else {}
-        row[STABILITY] = _stability([run.labels for run in done if run.labels is not None])
+        pairs = combinations([run.labels for run in done if run.labels is not None], 2)
+        agreed = [_pair_stability(*pair) for pair in pairs]
+        row[STABILITY] = 100 * mean(agreed) if agreed else np.nan
         for cost in COSTS:
             row |= _summed(cost, [getattr(run, cost) for run in done])
         reason = next((run.failed for run in runs if run.failed), "")
         return row | {"failed_runs": len(runs) - len(done), "failed": reason}
-
-    def _differences(self, best: Sequence[Run], own: Sequence[Run], metric: str) -> list[float]:
-        """On the same masks; NaN where a run failed."""
-        by_seed = {run.seed: self.scores(run)[metric] for run in own}
-        return [self.scores(run)[metric] - by_seed[run.seed] for run in best if run.seed in by_seed]
 
     def table(self) -> Any:
         """`rows` as a data frame."""
@@ -148,30 +141,20 @@ class Comparison:
     def agreement(self) -> NDArray[np.float64]:
         """Mean adjusted Rand index of any two methods on the same masks, of shape (methods, methods); NaN without."""
         found = np.full((len(self.methods),) * 2, np.nan)
-        by_mask = self._by_mask()
+        by_mask: dict[tuple[float, int], dict[str, NDArray[np.int64]]] = {}
+        for run in self.runs:
+            if run.labels is not None:
+                by_mask.setdefault((run.missing_rate, run.seed), {})[run.method] = run.labels
         for a, first in enumerate(self.methods):
             for b, second in enumerate(self.methods):
-                pairs = [(own[first].labels, own[second].labels) for own in by_mask if {first, second} <= own.keys()]
-                both = [adjusted_rand_score(x, y) for x, y in pairs if x is not None and y is not None]
-                if both:
-                    found[a, b] = mean(both)
+                pairs = [(own[first], own[second]) for own in by_mask.values() if {first, second} <= own.keys()]
+                if pairs:
+                    found[a, b] = mean(adjusted_rand_score(*pair) for pair in pairs)
         return found
-
-    def _by_mask(self) -> list[dict[str, Run]]:
-        """Per missing rate and seed the runs by method."""
-        found: dict[tuple[float, int], dict[str, Run]] = {}
-        for run in self.runs:
-            found.setdefault((run.missing_rate, run.seed), {})[run.method] = run
-        return list(found.values())
-
-
-def _stability(labels: Sequence[NDArray[np.int64]]) -> float:
-    """Mean adjusted Rand index of any two, in percent; two partitions of one cluster each agree on nothing: 0."""
-    pairs = list(combinations(labels, 2))
-    return 100 * mean(_pair_stability(*pair) for pair in pairs) if pairs else np.nan
 
 
 def _pair_stability(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """The adjusted Rand index; two partitions of one cluster each agree on nothing: 0."""
     trivial = len(np.unique(first)) == len(np.unique(second)) == 1
     return 0.0 if trivial else float(adjusted_rand_score(first, second))
 
@@ -187,10 +170,8 @@ def write_comparison(folder: Path, found: Comparison, title: str) -> None:
     write_file(folder / "table.md", markdown(found, title).encode())
     write_file(folder / "table.tex", latex({title: cells(found)}, note(found)).encode())
     pairs = zip(found.methods, found.agreement().tolist(), strict=True)
-    write_file(
-        folder / "agreement.csv",
-        _as_csv([{"method": a, **dict(zip(found.methods, own, strict=True))} for a, own in pairs]),
-    )
+    rows = [{"method": name, **dict(zip(found.methods, own, strict=True))} for name, own in pairs]
+    write_file(folder / "agreement.csv", _as_csv(rows))
 
 
 NAMES = {
@@ -207,29 +188,23 @@ Cells = tuple[list[str], list[list[str]]]
 def cells(found: Comparison) -> Cells:
     """A header and lines of text: within each missing rate the best first, then methods of which runs failed."""
     shown = [*found.metrics, *((BELOW_BEST,) if found.metrics else ()), STABILITY, *COSTS]
-    rows = sorted(found.rows(), key=lambda row: (row["missing_rate"], *_place(row, found.metrics)))
-    header = ["missing rate", "method", *(NAMES[name] for name in shown), "runs"]
-    lines = [
-        [f"{row['missing_rate']:g}", row["method"], *(_cell(row, name) for name in shown), _runs(row)] for row in rows
-    ]
-    return header, lines
 
+    def place(row: dict[str, Any]) -> tuple[float, bool, bool, float]:
+        score = row[found.metrics[0]] if found.metrics and row["runs"] else 0.0
+        return row["missing_rate"], not row["runs"], row["failed_runs"] > 0, -score
 
-def _place(row: dict[str, Any], metrics: Sequence[str]) -> tuple[bool, bool, float]:
-    score = row[metrics[0]] if metrics and row["runs"] else 0.0
-    return not row["runs"], row["failed_runs"] > 0, -score
+    def cell(row: dict[str, Any], name: str) -> str:
+        if isnan(row[name]):
+            return "-" if row["runs"] else "failed"
+        digits, deviation = 0 if name == "memory_mb" else 1, row.get(f"{name}_sd", np.nan)
+        spread = "" if isnan(deviation) or name in COSTS else f" ± {deviation:.{digits}f}"
+        return f"{row[name]:.{digits}f}{spread}"
 
-
-def _cell(row: dict[str, Any], name: str) -> str:
-    if isnan(row[name]):
-        return "failed" if not row["runs"] else "-"
-    digits, deviation = 0 if name == "memory_mb" else 1, row.get(f"{name}_sd", np.nan)
-    spread = "" if isnan(deviation) or name in COSTS else f" ± {deviation:.{digits}f}"
-    return f"{row[name]:.{digits}f}{spread}"
-
-
-def _runs(row: dict[str, Any]) -> str:
-    return f"{row['runs']} of {row['runs'] + row['failed_runs']}" if row["failed_runs"] else str(row["runs"])
+    lines = []
+    for row in sorted(found.rows(), key=place):
+        runs = f"{row['runs']} of {row['runs'] + row['failed_runs']}" if row["failed_runs"] else str(row["runs"])
+        lines.append([f"{row['missing_rate']:g}", row["method"], *(cell(row, name) for name in shown), runs])
+    return ["missing rate", "method", *(NAMES[name] for name in shown), "runs"], lines
 
 
 def note(found: Comparison) -> str:
@@ -248,11 +223,10 @@ def note(found: Comparison) -> str:
 
 def markdown(found: Comparison, title: str) -> str:
     """The table as Markdown, with what it says and what failed below."""
-    header, lines = cells(found)
-    table = markdown_table(header, lines)
     failed = "\n".join(f"- {line}" for line in failures(found))
     said = "Mean ± standard deviation over runs, scores in percent."
-    return f"# {title}\n\n{said}\n\n{table}\n\n{note(found)}\n" + (f"\nFailed:\n\n{failed}\n" if failed else "")
+    more = f"\nFailed:\n\n{failed}\n" if failed else ""
+    return f"# {title}\n\n{said}\n\n{markdown_table(*cells(found))}\n\n{note(found)}\n{more}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -277,13 +251,10 @@ def failures(found: Comparison) -> list[str]:
 
 
 def _as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
-    return as_csv([list(rows[0]), *(list(map(_rounded, row.values())) for row in rows)]).encode()
+    def cell(value: Any) -> Any:
+        return value if not isinstance(value, float) else "" if isnan(value) else f"{value:.6g}"
 
-
-def _rounded(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return "" if isnan(value) else f"{value:.6g}"
+    return as_csv([list(rows[0]), *(list(map(cell, row.values())) for row in rows)]).encode()
 
 
 def without_view(views: Views, view: int) -> tuple[Views, NDArray[np.bool_]]:
@@ -308,28 +279,20 @@ def held_out_agreement(views: Views, view: int, labels: NDArray[np.int64], n_clu
     own, n = labels[rows], int(rows.sum())
     if n < 3:
         return np.nan
-    nearest = _neighbors(_part(views[rows], [view]), min(_DEPTH, n - 1))
-    found, sizes = np.unique(own, return_counts=True)
-    scores = [_cluster_score(own, nearest, *one) for one in zip(found.tolist(), sizes.tolist(), strict=True)]
-    return sum(scores) / max(n_clusters, len(found))
-
-
-def _cluster_score(labels: NDArray[np.int64], nearest: NDArray[np.int64], cluster: int, size: int) -> float:
-    if not 1 < size < len(labels):
-        return 0.0
-    share = float((labels[nearest[labels == cluster, : size - 1]] == cluster).mean())
-    chance = (size - 1) / (len(labels) - 1)
-    return (share - chance) / (1 - chance)
-
-
-def _neighbors(view: Views, depth: int) -> NDArray[np.int64]:
-    """Per sample its nearest others in one view, nearest first, of shape (samples, depth)."""
-    filled, _ = fit_filler(view, "neighbors").apply(view)
+    shown = _part(views[rows], [view])
+    filled, _ = fit_filler(shown, "neighbors").apply(shown)
     reduction = fit_reduction(filled, "auto")
     reduced = reduction.apply(filled)
     values, present = scaled_tensors(reduced, fit_scaler(reduced, "mixed", reduction.units), torch.device("cpu"))
-    nearest: NDArray[np.int64] = MultiViewIndex(values, present).neighbors_of_own(depth)[:, 0].numpy()
-    return nearest
+    nearest = MultiViewIndex(values, present).neighbors_of_own(min(_DEPTH, n - 1))[:, 0].numpy()  # nearest first
+    found, sizes = np.unique(own, return_counts=True)
+    scores = []
+    for cluster, size in zip(found.tolist(), sizes.tolist(), strict=True):
+        if 1 < size < n:
+            share = float((own[nearest[own == cluster, : size - 1]] == cluster).mean())
+            chance = (size - 1) / (n - 1)
+            scores.append((share - chance) / (1 - chance))
+    return sum(scores) / max(n_clusters, len(found))
 
 
 def _part(views: Views, places: Sequence[int]) -> Views:

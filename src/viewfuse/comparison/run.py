@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -20,9 +20,8 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.comparison import arguments
-from viewfuse.comparison.arguments import RunFile, take_plan
+from viewfuse.comparison.arguments import RunFile, ToCompare, checked, take_plan
 from viewfuse.comparison.results import Comparison, Run, held_out_agreement, without_view, write_comparison
-from viewfuse.data.checks import check_samples
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.fitted.manifest import digest
@@ -32,7 +31,6 @@ from viewfuse.missing import describe, hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs
 from viewfuse.utils.memory import forget_peak, memory_errors, memory_now, memory_peak
-from viewfuse.utils.settings import checked_count
 from viewfuse.utils.version import __version__
 
 _WITHOUT_INFLUENCE = ("device", "verbose", "checkpoint", "n_jobs")
@@ -84,55 +82,45 @@ def compare(
     log : called with a line per run, such as `print`
     """
     given, log = Views.of(views), log or (lambda line: None)
-    n_clusters, seeds = checked_count("n_clusters", n_clusters), arguments.checked_seeds(seeds)
-    check_samples(given, n_clusters)
-    shares = arguments.checked_rates(rates)
-    number = arguments.checked_missing_number(missing_number, given, shares)
-    known = arguments.known_classes(labels, given.ids)
-    held_out = arguments.checked_held_out(held_out, given)
-    asked = _Asked(arguments.estimators_by_name(methods, log), n_clusters, shares, number, seeds, held_out)
-    folder = arguments.checked_folder(out)
+    asked = checked(given, methods, n_clusters, rates, missing_number, seeds, held_out, log)
+    known, folder = arguments.known_classes(labels, given.ids), arguments.checked_folder(out)
     if known is not None and (count := sum(one is not None for one in known)) < len(given):
         log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
         runs = tuple(_runs(given, asked, device, n_jobs, folder, log))
-        gaps = {rate: describe(_mask(given, rate, number, 0)) for rate in shares}
+        gaps = {rate: describe(_mask(given, rate, asked, 0)) for rate in asked.rates}
         found = Comparison(tuple(asked.estimators), runs, known, gaps)
         if folder is not None:
-            title = f"{len(given):,} samples, {len(given.names)} views, {n_clusters} clusters"
+            title = f"{len(given):,} samples, {len(given.names)} views, {asked.n_clusters} clusters"
             write_comparison(folder, found, title)
     return found
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What is compared."""
-
-    estimators: Mapping[str, Any]
-    n_clusters: int
-    rates: tuple[float, ...]
-    missing_number: int
-    seeds: int
-    held_out: bool
-
-
-def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: Path | None, log: Log) -> list[Run]:
+def _runs(views: Views, asked: ToCompare, device: str, n_jobs: int | None, folder: Path | None, log: Log) -> list[Run]:
     """All runs: those that the folder holds, and the others now."""
     checksum, kind = digest(views), chosen_device(device).type
     if folder is not None:
-        take_plan(folder, _plan(asked, checksum, kind))
+        facts = {"data": checksum, "clusters": asked.n_clusters, "missing_number": asked.missing_number}
+        own = {f"{parameter} of {name}": value for name, estimator in asked.estimators.items()
+               for parameter, value in _settings(estimator).items()
+               if parameter not in ("n_clusters", "random_state")}  # fmt: skip
+        take_plan(folder, {**facts, "held_out": asked.held_out, "device": kind, "version": __version__, **own})
     todo = [(rate, seed, name) for rate in asked.rates for seed in range(asked.seeds) for name in asked.estimators]
     found: dict[int, Run] = {}
     left: dict[int, tuple[Any, ...]] = {}
     files: dict[int, RunFile] = {}
     for number, (rate, seed, name) in enumerate(todo):
-        own = _prepared(asked.estimators[name], asked.n_clusters, seed, device)
+        estimator = clone(asked.estimators[name])
+        common = {"n_clusters": asked.n_clusters, "random_state": seed, "device": device}
+        taken = estimator.get_params(deep=False)
+        estimator.set_params(**{parameter: value for parameter, value in common.items() if parameter in taken})
+        run = None
         if folder is not None:
-            mark = _mark(own, rate, seed, asked, checksum, kind)
+            mark = _mark(estimator, rate, seed, asked, checksum, kind)
             files[number] = RunFile(folder, name, rate, seed, mark, len(views))
-        run = files[number].read() if folder is not None else None
+            run = files[number].read()
         if run is None:
-            left[number] = (name, own, rate, seed, views, replace(asked, estimators={}))
+            left[number] = (name, estimator, rate, seed, views, replace(asked, estimators={}))
         else:
             found[number] = run
     if found:
@@ -144,87 +132,64 @@ def _runs(views: Views, asked: _Asked, device: str, n_jobs: int | None, folder: 
         said = f"failed: {run.failed}" if run.failed else f"{run.seconds:.1f} s"
         log(f"{number + 1} of {len(todo)}: {run.method}, rate {run.missing_rate:g}, seed {run.seed}: {said}")
         found[number] = run
+        del left[number]
 
     on_cpu = kind == "cpu"
     _do_runs(left, keep, log, n_jobs=n_jobs if on_cpu else None, threads=1 if on_cpu else None)
     return [found[number] for number in range(len(todo))]
 
 
-def _do_runs(runs: Mapping[int, tuple[Any, ...]], keep: Callable[[int, Run], None], log: Log, **how: Any) -> None:
-    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others continue."""
-    left = dict(runs)
+def _do_runs(left: Mapping[int, tuple[Any, ...]], keep: Callable[[int, Run], None], log: Log, **how: Any) -> None:
+    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others continue.
 
-    def begin(place: int) -> None:
-        name, estimator, rate, seed, *_ = runs[numbers[place]]
-        if trains_network(estimator.get_params(deep=False)):
-            log(f"{name}, rate {rate:g}, seed {seed} begins")
-
-    def finish(place: int, run: Run) -> None:
-        keep(numbers[place], run)
-        del left[numbers[place]]
-
+    Parameters
+    ----------
+    left : by number the runs that are not kept yet
+    """
     while left:
-        numbers = list(left)
+        numbers, jobs = list(left), list(left.values())
+
+        def begin(place: int, jobs: Sequence[tuple[Any, ...]] = jobs) -> None:
+            name, estimator, rate, seed, *_ = jobs[place]
+            if trains_network(estimator.get_params(deep=False)):
+                log(f"{name}, rate {rate:g}, seed {seed} begins")
+
+        def finish(place: int, run: Run, numbers: Sequence[int] = numbers) -> None:
+            keep(numbers[place], run)
+
         try:
-            run_jobs(_masked_and_done, list(left.values()), begun=begin, done=finish, **how)
+            run_jobs(_masked_and_done, jobs, begun=begin, done=finish, **how)
         except WorkerLost as error:
             lost = next(iter(left.values()))[0]  # all runs before the lost one are done
             for number, (name, _, rate, seed, *_) in list(left.items()):
                 if name == lost:
                     keep(number, Run(name, rate, seed, None, failed=str(error)))
-                    del left[number]
 
 
-def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, asked: _Asked) -> Run:
-    masked = _masked(views, rate, asked.missing_number, seed)
-    run = _done(name, estimator, masked)
-    if asked.held_out and not run.failed:
-        run = _with_held_out(run, estimator, masked, views, asked.n_clusters)
-    return replace(run, missing_rate=rate, seed=seed)
+def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, asked: ToCompare) -> Run:
+    """A run on masked views; what is hidden is gone before any method sees it.
 
-
-def _with_held_out(run: Run, estimator: Any, masked: Views, views: Views, n_clusters: int) -> Run:
-    """The run with the mean agreement over views, each held out in turn; one that cannot do without a view failed."""
-    scores = []
-    for view, name in enumerate(views.names):
+    Where asked for, with the mean agreement over views, each held out in turn; a method that cannot do without a view
+    failed.
+    """
+    named = dict(zip(views.names, views.arrays, strict=True))
+    masked = Views(named, mask=_mask(views, rate, asked, seed), ids=views.ids, columns=views.columns)
+    masked = masked.replace(offsets=views.offsets)
+    run, scores = _done(name, estimator, masked), []
+    for view, held in enumerate(views.names if asked.held_out and not run.failed else ()):
         shown, rows = without_view(masked, view)
-        other = _done(run.method, clone(estimator), shown)
+        other = _done(name, clone(estimator), shown)
         if other.labels is None:
-            return Run(run.method, 0.0, 0, None, failed=f"without view {name!r}: {other.failed}")
+            return Run(name, rate, seed, None, failed=f"without view {held!r}: {other.failed}")
         labels = np.full(len(views), -1)
         labels[rows] = other.labels
-        scores.append(100 * held_out_agreement(views, view, labels, n_clusters))
-    return replace(run, held_out=float(np.nanmean(scores)))
+        scores.append(100 * held_out_agreement(views, view, labels, asked.n_clusters))
+    held_out = float(np.nanmean(scores)) if scores else np.nan
+    return replace(run, missing_rate=rate, seed=seed, held_out=held_out)
 
 
-def _plan(asked: _Asked, checksum: str, device: str) -> dict[str, Any]:
-    """What all runs of a comparison have in common; more methods, rates and seeds can come in addition."""
-    facts = {"data": checksum, "clusters": asked.n_clusters, "missing_number": asked.missing_number}
-    own = {
-        f"{parameter} of {name}": value
-        for name, estimator in asked.estimators.items()
-        for parameter, value in _settings(estimator).items()
-        if parameter not in ("n_clusters", "random_state")
-    }
-    return {**facts, "held_out": asked.held_out, "device": device, "version": __version__, **own}
-
-
-def _mask(views: Views, rate: float, number: int, seed: int) -> NDArray[np.bool_]:
-    return hide_more(views.mask, rate, number, seed) if rate else views.mask
-
-
-def _masked(views: Views, rate: float, number: int, seed: int) -> Views:
-    """The views with more of them hidden; what is hidden is gone before any method sees it."""
-    mask = _mask(views, rate, number, seed)
-    named = dict(zip(views.names, views.arrays, strict=True))
-    return Views(named, mask=mask, ids=views.ids, columns=views.columns).replace(offsets=views.offsets)
-
-
-def _prepared(estimator: Any, n_clusters: int, seed: int, device: str) -> Any:
-    """An estimator for one run."""
-    own = clone(estimator)
-    asked = {"n_clusters": n_clusters, "random_state": seed, "device": device}
-    return own.set_params(**{name: value for name, value in asked.items() if name in own.get_params(deep=False)})
+def _mask(views: Views, rate: float, asked: ToCompare, seed: int) -> NDArray[np.bool_]:
+    return hide_more(views.mask, rate, asked.missing_number, seed) if rate else views.mask
 
 
 def _done(name: str, estimator: Any, views: Views) -> Run:
@@ -238,7 +203,10 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     began = time.perf_counter()
     try:
         with memory_errors():
-            labels = _checked(estimator.fit(views).labels_, len(views))
+            labels, n = np.asarray(estimator.fit(views).labels_), len(views)
+        is_whole = labels.shape == (n,) and np.issubdtype(labels.dtype, np.integer)
+        if not is_whole or labels.min() < 0 or labels.max() >= n:
+            raise DataError(f"labels_ must be {n} integers from 0 to {n - 1}; got {str(labels)[:80]}")
     except ViewfuseError as error:
         return Run(name, 0.0, 0, None, failed=str(error))
     except (Exception, SystemExit) as error:  # of a third-party method, or a bug in ours
@@ -247,7 +215,7 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
     memory = max(0.0, memory_peak() - before) if measurable else np.nan
     if on_gpu:
         memory = max(memory, torch.cuda.max_memory_allocated() / 1e6)
-    return Run(name, 0.0, 0, labels, seconds=seconds, memory_mb=memory)
+    return Run(name, 0.0, 0, labels.astype(np.int64), seconds=seconds, memory_mb=memory)
 
 
 @cache
@@ -257,14 +225,7 @@ def _load_libraries() -> None:
     torch.empty_like(torch.empty(1, device="meta"), device="cpu")
 
 
-def _checked(labels: Any, n: int) -> NDArray[np.int64]:
-    found = np.asarray(labels)
-    if found.shape != (n,) or not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= n:
-        raise DataError(f"labels_ must be {n} integers from 0 to {n - 1}; got {str(found)[:80]}")
-    return found.astype(np.int64)
-
-
-def _mark(estimator: Any, rate: float, seed: int, asked: _Asked, checksum: str, device: str) -> str:
+def _mark(estimator: Any, rate: float, seed: int, asked: ToCompare, checksum: str, device: str) -> str:
     """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
     method = type(estimator).__module__, type(estimator).__name__, _settings(estimator)
     what = *method, rate, seed, asked.missing_number, asked.held_out, checksum, device, __version__

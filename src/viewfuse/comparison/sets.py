@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -55,18 +55,15 @@ class SetsComparison:
 
     def cells(self) -> Cells:
         """A line per missing rate and method, a column per data set: mean and deviation over masks; best rank first."""
-        order = [*self.ranks.names, *self.ranks.left_out]
+        ranks = {name: f"{rank:.2f}" for name, rank in zip(self.ranks.names, self.ranks.mean_ranks, strict=True)}
+        ranks |= dict.fromkeys(self.ranks.left_out, "-")
         rates = dict.fromkeys(run.missing_rate for one in self.sets.values() for run in one.runs)
         lines = [
-            [f"{rate:g}", name, *(_cell(one, name, rate, self.metric) for one in self.sets.values()), self._rank(name)]
+            [f"{rate:g}", name, *(_cell(one, name, rate, self.metric) for one in self.sets.values()), rank]
             for rate in rates
-            for name in order
+            for name, rank in ranks.items()
         ]
         return ["missing rate", "method", *self.sets, "mean rank"], lines
-
-    def _rank(self, name: str) -> str:
-        ranks = dict(zip(self.ranks.names, self.ranks.mean_ranks, strict=True))
-        return f"{ranks[name]:.2f}" if name in ranks else "-"
 
     def test_cells(self) -> Cells:
         """A line per other method: differences to the own one, effect and p-values."""
@@ -130,32 +127,28 @@ def compare_sets(
     names = tuple(estimators_by_name(methods, lambda line: None))
     if own is not None and own not in names:
         raise wrong("own", f"one of the methods, {', '.join(names)}", own)
-    found: dict[str, Comparison] = {}
+    done: dict[str, Comparison] = {}
     for name, one in sets.items():
         tell(f"data set {name}")
         folder = None if out is None else out / "sets" / name
         k = one.n_classes if n_clusters is None else n_clusters
-        found[name] = compare(one.views, methods, n_clusters=k, labels=list(one.labels), out=folder, log=log, **asked)
-    whole = SetsComparison(found, own or names[0])
-    if out is not None:
-        _write(out, whole, style, tell)
-    return whole
-
-
-def _write(out: Path, found: SetsComparison, style: PictureStyle, log: Callable[[str], None]) -> None:
-    parts = found.cells(), found.test_cells()
-    tables = [markdown_table(*part) for part in parts]
-    gaps = "\n".join(f"- {name}, missing rate {rate:g}: {gaps}" for name, one in found.sets.items()
-                     for rate, gaps in one.gaps.items())  # fmt: skip
-    write_file(out / "table.md", "\n\n".join([*tables, found.note(), gaps, ""]).encode())
+        done[name] = compare(one.views, methods, n_clusters=k, labels=list(one.labels), out=folder, log=log, **asked)
+    found = SetsComparison(done, own or names[0])
+    if out is None:
+        return found
+    scores, tests = found.cells(), found.test_cells()
+    gaps = [f"- {name}, missing rate {rate:g}: {gaps}" for name, one in done.items() for rate, gaps in one.gaps.items()]
+    text = [markdown_table(*scores), markdown_table(*tests), found.note(), "\n".join(gaps), ""]
+    write_file(out / "table.md", "\n\n".join(text).encode())
     write_file(out / "table.tex", found.latex().encode())
-    write_file(out / "table.csv", as_csv([parts[0][0], *parts[0][1]]).encode())
-    tests = [[getattr(one, f.name) for f in fields(PairedTest)] for one in found.tests]
-    write_file(out / "tests.csv", as_csv([[f.name for f in fields(PairedTest)], *tests]).encode())
+    write_file(out / "table.csv", as_csv([scores[0], *scores[1]]).encode())
+    header = [one.name for one in fields(PairedTest)]
+    write_file(out / "tests.csv", as_csv([header, *(astuple(one) for one in found.tests)]).encode())
     title = f"{NAMES[found.metric].capitalize()} on {found.ranks.count} data sets"
     why = why_not_drawn(draw_critical_difference, out / "ranks.png", found.ranks, title=title, style=style)
     if why is not None:
-        log(f"ranks.png is not there: {why}")
+        tell(f"ranks.png is not there: {why}")
+    return found
 
 
 def as_classes(labels: NDArray[Any]) -> list[str | None]:

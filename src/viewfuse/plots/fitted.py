@@ -129,33 +129,31 @@ class FittedPlots(ABC):
 
     def _coloring(self, color: Any) -> tuple[Any, str]:
         """Numbers of shape (samples,), or groups; and a title."""
-        if isinstance(color, str):
-            return self._own_coloring(color), {"missing": "missing views"}.get(color, color)
-        given = np.asarray(color)
-        if given.shape != self.labels_.shape:
-            raise SettingError(
-                f"color has the shape {given.shape}; give one value for each of {len(self.labels_)} samples"
-            )
-        if given.dtype.kind in "fiu":
-            return given.astype(float), "the given values"
-        names, of_sample = np.unique(given.astype(str), return_inverse=True)
-        return _groups(of_sample, names.tolist(), [*distinct_colors(len(names))]), "the given groups"
-
-    def _own_coloring(self, name: str) -> Any:
+        if not isinstance(color, str):
+            given = np.asarray(color)
+            if given.shape != self.labels_.shape:
+                raise SettingError(
+                    f"color has the shape {given.shape}; give one value for each of {len(self.labels_)} samples"
+                )
+            if given.dtype.kind in "fiu":
+                return given.astype(float), "the given values"
+            found, of_sample = np.unique(given.astype(str), return_inverse=True)
+            return _groups(of_sample, found.tolist(), [*distinct_colors(len(found))]), "the given groups"
         n_clusters = self.soft_labels_.shape[1]
-        if name == "cluster":
+        if color == "cluster":
             names, shades = self._called(), [*distinct_colors(n_clusters)]
-            without = ["outliers"] * bool((self.labels_ == OUTLIER).any())
-            of_sample = np.where(self.labels_ == OUTLIER, n_clusters, self.labels_)
-            return _groups(of_sample, names + without, [*shades, *[_GREY] * len(without)])
-        if name == "outliers":
-            marked = self.judge().outlier.astype(np.int64)
-            return _groups(marked, ["not far from others", "outlier"], [_GREY, distinct_colors(1)[0]])
-        if name == "missing":
-            return patterns_of(self._present(), self.view_names_)
-        if name not in ("confidence", "novelty"):
-            raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", name)
-        return self.soft_labels_.max(axis=1) if name == "confidence" else self.judge().novelty
+            is_outlier = self.labels_ == OUTLIER
+            if is_outlier.any():
+                names, shades = [*names, "outliers"], [*shades, _GREY]
+            return _groups(np.where(is_outlier, n_clusters, self.labels_), names, shades), color
+        if color == "outliers":
+            names, shades = ["not far from others", "outlier"], [_GREY, distinct_colors(1)[0]]
+            return _groups(self.judge().outlier.astype(np.int64), names, shades), color
+        if color == "missing":
+            return patterns_of(self._present(), self.view_names_), "missing views"
+        if color not in ("confidence", "novelty"):
+            raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", color)
+        return self.soft_labels_.max(axis=1) if color == "confidence" else self.judge().novelty, color
 
     def _repr_html_inner(self) -> str:
         return self._html()
@@ -169,25 +167,21 @@ class FittedPlots(ABC):
             from sklearn.utils import estimator_html_repr
 
             return str(estimator_html_repr(self))
-        n, names, n_clusters = len(self.labels_), self.view_names_, self.soft_labels_.shape[1]
-        lines = [f"<b>{type(self).__name__}</b>, fitted on {n:,} samples in {len(names)} view{'s'[: len(names) != 1]}"]
-        lines += [escape(f"{n_clusters} clusters; confidence {self.soft_labels_.max(axis=1).mean():.2f} on average")]
-        lines += [escape(str(self.decisions_["trust"]["why"]))] if "trust" in self.decisions_ else []
-        table = _html_table(self.labels_, self.soft_labels_, self._called())
-        return f'<div class="viewfuse-model"><p>{"<br>".join(lines)}</p>{table}<pre>{escape(repr(self))}</pre></div>'
-
-
-def _html_table(labels: NDArray[np.int64], probabilities: NDArray[np.float32], names: Sequence[str]) -> str:
-    rows = []
-    for label in range(min(probabilities.shape[1], _MOST_GROUPS)):
-        inside = labels == label
-        mean = f"{probabilities[inside].max(axis=1).mean():.2f}" if inside.any() else ""
-        rows.append((escape(names[label]), f"{inside.sum():,}", mean))
-    rest = probabilities.shape[1] - len(rows)
-    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    header = "".join(f"<th>{name}</th>" for name in ("cluster", "samples", "confidence"))
-    more = f"<p>and {rest} more clusters</p>" if rest else ""
-    return f"<table><thead><tr>{header}</tr></thead><tbody>{cells}</tbody></table>{more}"
+        sure, n_clusters, n_views = self.soft_labels_.max(axis=1), self.soft_labels_.shape[1], len(self.view_names_)
+        said = [f"{n_clusters} clusters; confidence {sure.mean():.2f} on average"]
+        said += [str(self.decisions_["trust"]["why"])] if "trust" in self.decisions_ else []
+        rows = []
+        for label, name in enumerate(self._called()[:_MOST_GROUPS]):
+            inside = self.labels_ == label
+            mean = f"{sure[inside].mean():.2f}" if inside.any() else ""
+            rows.append(f"<tr><td>{escape(name)}</td><td>{inside.sum():,}</td><td>{mean}</td></tr>")
+        more = f"<p>and {n_clusters - len(rows)} more clusters</p>" if n_clusters > len(rows) else ""
+        return (
+            f'<div class="viewfuse-model"><p><b>{type(self).__name__}</b>, fitted on {len(self.labels_):,} samples in '
+            f"{n_views} view{'s'[: n_views != 1]}<br>{'<br>'.join(map(escape, said))}</p><table><thead><tr>"
+            "<th>cluster</th><th>samples</th><th>confidence</th></tr></thead>"
+            f"<tbody>{''.join(rows)}</tbody></table>{more}<pre>{escape(repr(self))}</pre></div>"
+        )
 
 
 def _groups(of_sample: NDArray[np.int64], names: Sequence[str], colors: Sequence[Any]) -> Groups:

@@ -124,23 +124,31 @@ def draw_map(
     tags : names of the clusters; their numbers by default
     style : in one column pictures are below each other, and in columns there is no title: captions have that
     """
-    (chosen, xy, n), whole = places, bool(mask.all())
-    below = style.columns == 1 and not whole
-    shape, size = ((2, 1), (9, 12.8)) if below else ((1, 1 if whole else 2), (9 if whole else 17, 6.4))
+    (chosen, xy, n), whole, columns = places, bool(mask.all()), style.columns
+    shape, size = ((1, 1 if whole else 2), (9 if whole else 17, 6.4)) if whole or columns != 1 else ((2, 1), (9, 12.8))
     with picture(path, "maps", size, style=style) as figure:
         panels = figure.subplots(*shape, squeeze=False).ravel()
         clusters = _clusters(labels, tags)
         draw_groups(panels[0], xy, clusters, chosen, np.asarray(mask.all(axis=1)))
-        _draw_tags(panels[0], xy, clusters, chosen)
+        shown = clusters.of_sample[chosen]
+        found = np.unique(shown).tolist()
+        own = {**_NAME_TAG, "fontsize": "medium" if len(found) <= 15 else "x-small"}
+        for group in found if len(found) <= _MOST_TAGS else []:
+            # at the dot nearest to the middle, which itself may lie among other dots; a little above it, so that a
+            # group of few dots, or of dots on one spot, is seen
+            rows = np.flatnonzero(shown == group)
+            x, y = xy[:, rows]
+            place = rows[np.argmin((x - np.median(x)) ** 2 + (y - np.median(y)) ** 2)]
+            panels[0].annotate(clusters.names[group], xy[:, place], (0, 12), textcoords="offset points", **own)
         words = caption or f"colour and {'number' if len(clusters.names) <= _MOST_TAGS else 'marker'}: cluster"
-        hollow = f"{words};{chr(10) if style.columns else ' '}hollow: some views missing"  # columns are narrow
+        hollow = f"{words};{chr(10) if columns else ' '}hollow: some views missing"  # columns are narrow
         panels[0].set_xlabel(words if whole else hollow)
         if not whole:
             draw_groups(panels[1], xy, patterns_of(mask, view_names), chosen, np.ones(len(labels), dtype=bool))
             panels[1].set_xlabel("colour: which views are missing")
-        shown = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
-        if not style.columns:
-            figure.suptitle(f"{title}\nt-SNE of the embedding{shown}", fontsize=11)
+        part = f"; {len(chosen):,} of {n:,} samples are shown" if len(chosen) < n else ""
+        if not columns:
+            figure.suptitle(f"{title}\nt-SNE of the embedding{part}", fontsize=11)
 
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Groups:
@@ -152,10 +160,6 @@ def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Grou
     return Groups(of_sample, names, sizes.tolist(), colors, markers)
 
 
-def _others(count: int) -> list[str]:
-    return [f"{count} other pattern{'s' if count > 1 else ''}"] * bool(count)
-
-
 def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
     """Samples by the views that they lack: all views first, in grey, then the most frequent patterns.
 
@@ -163,7 +167,8 @@ def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
     """
     present, sizes, of_sample = find_patterns(mask)
     n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
-    names = [lacking(one, view_names) for one in present[:n_kept]] + _others(n_rest)
+    names = [lacking(one, view_names) for one in present[:n_kept]]
+    names += [f"{n_rest} other pattern{'s' if n_rest > 1 else ''}"] * bool(n_rest)
     counts = sizes[:n_kept].tolist() + [int(sizes[n_kept:].sum())] * bool(n_rest)
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
@@ -208,22 +213,6 @@ def draw_groups(
     axes.margins(max(0.08, 0.35 / inches))  # room for the name of the highest cluster
 
 
-def _draw_tags(axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64]) -> None:
-    shown = groups.of_sample[chosen]
-    found = np.unique(shown).tolist()
-    style = {**_NAME_TAG, "fontsize": "medium" if len(found) <= 15 else "x-small"}
-    for group in found if len(found) <= _MOST_TAGS else []:
-        place = _middle(places[0], places[1], shown == group)
-        # A little above the middle, so that a group of few dots, or of dots on one spot, is seen below it.
-        axes.annotate(groups.names[group], places[:, place], (0, 12), textcoords="offset points", **style)
-
-
-def _middle(x: NDArray[np.float32], y: NDArray[np.float32], here: NDArray[np.bool_]) -> int:
-    """The dot nearest to the middle of its cluster; the middle itself may lie among other dots."""
-    rows = np.flatnonzero(here)
-    return int(rows[np.argmin((x[rows] - np.median(x[rows])) ** 2 + (y[rows] - np.median(y[rows])) ** 2)])
-
-
 _ROW = 0.28
 
 
@@ -246,37 +235,30 @@ def draw_choice(path: Path, decision: Mapping[str, Any], style: PictureStyle = O
 
 def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
     """Draw a tested tree, its root at the left; splits that do not stand are dotted, sizes are at the right."""
-    _draw_forks(axes, forks(decision["splits"]), decision["splits"])
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2, foreground="white")]  # lines of other splits may be behind the letters
+    for one, split in zip(forks(decision["splits"]), decision["splits"], strict=True):
+        style = {"color": "0.25" if split["stands"] else "0.45", "linestyle": "-" if split["stands"] else ":"}
+        letters = {"fontsize": "x-small", "color": style["color"]}
+        axes.plot([one.height] * 2, one.rows, linewidth=1.5, **style)
+        for end, leaf, row, size in zip(one.ends, one.leaves, one.rows, split["sizes"], strict=True):
+            axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
+            if leaf:
+                axes.annotate(f" {size:,}", (0, row), va="center", **letters)
+        middle, error = sum(one.rows) / 2, split.get("error", 0.0)
+        axes.hlines(middle, one.height - error, one.height + error, color=style["color"], linewidth=4, alpha=0.4)
+        place = {"textcoords": "offset points", "ha": "right", "va": "bottom", "path_effects": halo}
+        axes.annotate(f"p {p_value(split['p_value'], '= ')}", (one.height, middle), (-2, 3), **place, **letters)
     title = f"{decision['chosen']} clusters" if decision["chosen"] > 1 else "1 cluster"
     axes.set_title(f"{title}: a continuum" if decision["kind"] == "continuum" else title, fontsize="large")
-    axes.set_xlabel(
-        "strength of the split: how much rarer than in a Gaussian\nneighbours cross (bars: several Gaussians)"
-    )
+    words = "strength of the split: how much rarer than in a Gaussian\nneighbours cross (bars: several Gaussians)"
+    axes.set_xlabel(words)
     axes.set_yticks([])
     inches = axes.get_window_extent().width / axes.figure.dpi
     axes.margins(x=max(0.12, 0.7 / inches))  # room for the p-value of the first split
     axes.invert_xaxis()
     axes.invert_yaxis()
-
-
-def _draw_forks(axes: Any, found: Sequence[Fork], splits: Sequence[Mapping[str, Any]]) -> None:
-    from matplotlib.patheffects import withStroke
-
-    halo = [withStroke(linewidth=2, foreground="white")]  # lines of other splits may be behind the letters
-    for one, split in zip(found, splits, strict=True):
-        style = {"color": "0.25" if split["stands"] else "0.45", "linestyle": "-" if split["stands"] else ":"}
-        axes.plot([one.height] * 2, one.rows, linewidth=1.5, **style)
-        for end, leaf, row, size in zip(one.ends, one.leaves, one.rows, split["sizes"], strict=True):
-            axes.plot([one.height, end], [row] * 2, linewidth=1.5, **style)
-            if leaf:
-                axes.annotate(f" {size:,}", (0, row), va="center", fontsize="x-small", color=style["color"])
-        middle = sum(one.rows) / 2
-        error = split.get("error", 0.0)
-        axes.hlines(middle, one.height - error, one.height + error, color=style["color"], linewidth=4, alpha=0.4)
-        axes.annotate(
-            f"p {p_value(split['p_value'], '= ')}", (one.height, middle), (-2, 3), textcoords="offset points",
-            ha="right", va="bottom", fontsize="x-small", color=style["color"], path_effects=halo,
-        )  # fmt: skip
 
 
 class Fork(NamedTuple):
@@ -292,8 +274,8 @@ class Fork(NamedTuple):
 
     height: float
     rows: tuple[float, float]
-    ends: tuple[float, float]
-    leaves: tuple[bool, bool]
+    ends: tuple[float, ...]
+    leaves: tuple[bool, ...]
 
 
 def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
@@ -301,7 +283,7 @@ def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
     below = {(one["parent"], one["side"]): place for place, one in enumerate(splits)}
     heights: list[float] = []
     for one in splits:
-        above = heights[one["parent"]] if one["parent"] >= 0 else max(one["strength"], 0.0)
+        above = heights[one["parent"]] if one["parent"] >= 0 else one["strength"]
         heights.append(max(0.0, min(one["strength"], above)))
     rows, used, waiting = dict[tuple[int, int], float](), 0, [(0, 1), (0, 0)]
     while waiting:  # from the top; a side with a split waits for its own two sides
@@ -316,7 +298,7 @@ def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
         rows[above["parent"], above["side"]] = (rows[place, 0] + rows[place, 1]) / 2
     found = []
     for place, height in enumerate(heights):
-        first, second = below.get((place, 0)), below.get((place, 1))
-        ends = 0.0 if first is None else heights[first], 0.0 if second is None else heights[second]
-        found.append(Fork(height, (rows[place, 0], rows[place, 1]), ends, (first is None, second is None)))
+        sides = below.get((place, 0)), below.get((place, 1))
+        ends = tuple(0.0 if one is None else heights[one] for one in sides)
+        found.append(Fork(height, (rows[place, 0], rows[place, 1]), ends, tuple(one is None for one in sides)))
     return found

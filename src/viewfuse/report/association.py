@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from viewfuse.data.digits import is_number
 from viewfuse.errors import DataError
-from viewfuse.io.writers import OUTLIER, Sheet
+from viewfuse.io.writers import OUTLIER
 from viewfuse.report import charts
 from viewfuse.report.comparison import MOST_LEVELS, Column
-from viewfuse.report.html import Html, cell, join, note, paragraphs, table, whole
+from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.selection.messages import p_value
@@ -71,54 +71,43 @@ def associations(run: FinishedRun, columns: Sequence[Column], survival: Sequence
         times, seen = survival_pair(columns, survival)
         there = np.isfinite(times) & (run.labels != OUTLIER)
         statistic, p = log_rank(times[there], seen[there] == 1, run.labels[there])
-        found.append(Association(_both(survival), "log-rank", int(there.sum()), statistic, p))
+        found.append(Association(" and ".join(survival), "log-rank", int(there.sum()), statistic, p))
     sure = [one for one in found if one is not None and np.isfinite(one.p)]
     corrected = false_discovery_control([one.p for one in sure]).tolist() if sure else []
     return [one._replace(corrected=p) for one, p in zip(sure, corrected, strict=True)]
 
 
-def _both(survival: Sequence[str]) -> str:
-    return " and ".join(survival)
-
-
 def _tested(run: FinishedRun, column: Column) -> Association | None:
     """The test that suits a column; None where it or the clusters never change."""
+    from scipy.stats import chi2_contingency, fisher_exact, kruskal
+
     there = np.isfinite(column.values) & (run.labels != OUTLIER)
-    labels, values = run.labels[there], column.values[there]
-    if len(np.unique(labels)) < 2 or len(np.unique(values)) < 2:
-        return None
-    if column.levels:
-        return Association(column.name, *_categories(labels, values.astype(np.int64)))
-    from scipy.stats import kruskal
-
-    statistic, p = kruskal(*(values[labels == label] for label in np.unique(labels)))
-    return Association(column.name, "Kruskal-Wallis", len(values), float(statistic), float(p))
-
-
-def _categories(labels: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[str, int, float, float]:
-    """Name of the test, samples, statistic and p-value."""
-    from scipy.stats import chi2_contingency, fisher_exact
-
-    (groups, rows), (kinds, columns) = (np.unique(one, return_inverse=True) for one in (labels, values))
+    values, n = column.values[there], int(there.sum())
+    (groups, rows), (kinds, places) = (np.unique(one, return_inverse=True) for one in (run.labels[there], values))
     shape = len(groups), len(kinds)
-    counts = _counts(rows, columns, shape)
-    statistic, p, _, expected = chi2_contingency(counts, correction=False)
+
+    def made(test: str, statistic: float, p: float) -> Association:
+        return Association(column.name, test, n, float(statistic), float(p))
+
+    def counts(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Samples by row and column of a table."""
+        return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
+
+    if min(shape) < 2:
+        return None
+    if not column.levels:
+        return made("Kruskal-Wallis", *kruskal(*(values[rows == group] for group in range(len(groups)))))
+    statistic, p, _, expected = chi2_contingency(counts(places), correction=False)
     if (expected < _EXPECTED).mean() <= _MOST_BELOW and expected.min() >= 1:
-        return "chi-squared", len(labels), float(statistic), float(p)
+        return made("chi-squared", statistic, p)
     if shape == (2, 2):
-        odds, p = fisher_exact(counts)
-        return "Fisher", len(labels), float(odds), float(p)
+        return made("Fisher", *fisher_exact(counts(places)))
     draws, inverse = np.random.default_rng(0), 1 / expected
     as_large = sum(
-        float((_counts(rows, draws.permutation(columns), shape) ** 2 * inverse).sum()) - len(labels) >= statistic - 1e-9
+        float((counts(draws.permutation(places)) ** 2 * inverse).sum()) - n >= statistic - 1e-9
         for _ in range(_SHUFFLES)
     )
-    return "chi-squared by shuffling", len(labels), float(statistic), (1 + as_large) / (1 + _SHUFFLES)
-
-
-def _counts(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int64]:
-    """Samples by row and column of a table."""
-    return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
+    return made("chi-squared by shuffling", statistic, (1 + as_large) / (1 + _SHUFFLES))
 
 
 def log_rank(times: NDArray[np.float64], seen: NDArray[np.bool_], groups: NDArray[np.int64]) -> tuple[float, float]:
@@ -151,44 +140,28 @@ def kaplan_meier(times: NDArray[np.float64], seen: NDArray[np.bool_]) -> list[tu
     return [(0.0, 1.0), *zip(left.quantiles.tolist(), left.probabilities.tolist(), strict=True)]
 
 
-def association_section(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> Section | None:
-    """The tests, and a curve of survival per cluster."""
-    found = associations(run, columns, survival)
+def association_section(
+    run: FinishedRun, columns: Sequence[Column], survival: Sequence[str], found: Sequence[Association]
+) -> Section | None:
+    """The tests that were found, and a curve of survival per cluster, all with the same axes."""
     if not found and not survival:
         return None
-    rows = [
-        [cell(one.column), cell(one.test), whole(one.samples)]
-        + [cell(p_value(p), f"{p:.4g}", number=True) for p in (one.p, one.corrected)]
-        for one in sorted(found, key=lambda one: one.p)
-    ]
-    said = note(
-        "A small p-value says that clusters differ in this column by more than chance. Corrected p-values allow for "
-        "the number of columns (Benjamini and Hochberg). Take them with care: the clusters were found in the same "
-        "samples that they are tested on, so columns that are part of a view, follow from one, or were given as hints "
-        "differ for that reason alone."
+    curves = None
+    if survival:
+        times, seen = survival_pair(columns, survival)
+        curves, axes = [], ((0.0, float(np.nanmax(times, initial=0))), (0.0, 1.0))
+        for label in range(run.n_clusters):
+            own = (run.labels == label) & np.isfinite(times)
+            if own.any():
+                points = kaplan_meier(times[own], seen[own] == 1)
+                steps = [one for a, b in pairwise(points) for one in (a, (b[0], a[1]))]
+                title = f"Cluster {run.called(label)}: share left (Kaplan-Meier, {own.sum()} samples)"
+                curves.append(charts.line_chart([*steps, points[-1]], title, survival[0], axes=axes))
+    body = filled(
+        "associations.html",
+        tests=sorted(found, key=lambda one: one.p),
+        is_untested=bool(survival) and " and ".join(survival) not in [one.column for one in found],
+        curves=curves,
+        p_value=p_value,
     )
-    header = ("Column", "Test", "Samples", "p", "Corrected p")
-    shown = [said, table("associations", "Tests", header, rows)] if rows else []
-    if survival and _both(survival) not in [one.column for one in found]:
-        shown += [paragraphs("Survival cannot be tested: no event was seen in two clusters or more.")]
-    shown += [_curves(run, columns, survival)] if survival else []
-    return Section("associations", "Do clusters differ in what you know?", join(shown))
-
-
-def _curves(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str]) -> Html:
-    """A curve per cluster, all with the same axes."""
-    times, seen = survival_pair(columns, survival)
-    drawn, axes = [], ((0.0, float(np.nanmax(times, initial=0))), (0.0, 1.0))
-    for label in range(run.n_clusters):
-        own = (run.labels == label) & np.isfinite(times)
-        if own.any():
-            points = kaplan_meier(times[own], seen[own] == 1)
-            steps = [one for a, b in pairwise(points) for one in (a, (b[0], a[1]))]
-            title = f"Cluster {run.called(label)}: share left (Kaplan-Meier, {own.sum()} samples)"
-            drawn.append(charts.line_chart([*steps, points[-1]], title, survival[0], axes=axes))
-    return charts.side_by_side(drawn)
-
-
-def association_sheet(found: Sequence[Association]) -> Sheet:
-    """One row per test."""
-    return Sheet(Association._fields, [tuple(one) for one in found], ".4g")
+    return Section("associations", "Do clusters differ in what you know?", body)

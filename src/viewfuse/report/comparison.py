@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,15 @@ from viewfuse.errors import DataError
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
-from viewfuse.report import charts
-from viewfuse.report.html import Html, cell, join, note, paragraphs, samples, table, tag, whole
+from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
-from viewfuse.report.tables import clusters_of, count, headline, how_sure, percent
+from viewfuse.report.tables import clusters_of, count, headline, how_sure
 from viewfuse.selection.messages import records
 from viewfuse.utils.settings import Spell
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 MOST_LEVELS = 50
 """A column of text with more values than this says who a sample is, not what."""
@@ -87,6 +90,17 @@ class Crossing:
         partner = np.array([self.matched.get(row, -1) for row in range(len(self.rows))])
         return partner[self.first] == self.second
 
+    @property
+    def shown(self) -> list[int]:
+        """The columns that a page shows, in the order of the rows that they are matched with."""
+        partners = [self.matched[row] for row in sorted(self.matched)]
+        return [*partners, *(c for c in range(len(self.columns)) if c not in partners)][:_MOST_COLUMNS]
+
+    @property
+    def shades(self) -> NDArray[np.int64]:
+        """How strongly a page colours each count: by its share of the row."""
+        return np.minimum(_SHADES, -(-_SHADES * self.counts // np.maximum(self.counts.sum(axis=1, keepdims=True), 1)))
+
     def scores(self) -> dict[str, float]:
         """How well both agree."""
         pair = self.second, self.first
@@ -120,9 +134,10 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
             f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
         )
     warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
-    cells = ((name, column) for name, column in known.columns.items() if name != "id")
     return [
-        _column(name, ["" if place is None else column[place].strip() for place in places]) for name, column in cells
+        _column(name, ["" if place is None else column[place].strip() for place in places])
+        for name, column in known.columns.items()
+        if name != "id"
     ]
 
 
@@ -144,18 +159,14 @@ def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> Finis
 
 def _column(name: str, cells: Sequence[str]) -> Column:
     cells = ["" if cell.lower() in _UNKNOWN else cell for cell in cells]
-    there = [cell for cell in cells if cell]
-    levels = tuple(sorted(set(there), key=_order))
-    measured = bool(there) and all(is_number(cell) for cell in there)
-    if measured and (len(levels) > _FEW_NUMBERS or not all(float(level).is_integer() for level in levels)):
+    there = {cell for cell in cells if cell}
+    measured = bool(there) and all(map(is_number, there))
+    if measured and (len(there) > _FEW_NUMBERS or not all(float(cell).is_integer() for cell in there)):
         return Column(name, (), np.array([float(cell) if cell else np.nan for cell in cells]))
+    # numbers by size, then text by the alphabet
+    levels = sorted(there, key=lambda one: (False, float(one), one) if is_number(one) else (True, 0.0, one))
     place = {level: float(row) for row, level in enumerate(levels)}
-    return Column(name, levels, np.array([place.get(cell, np.nan) for cell in cells]))
-
-
-def _order(level: str) -> tuple[bool, float, str]:
-    """Numbers by size, then text by the alphabet."""
-    return (False, float(level), level) if is_number(level) else (True, 0.0, level)
+    return Column(name, tuple(levels), np.array([place.get(cell, np.nan) for cell in cells]))
 
 
 def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
@@ -211,119 +222,33 @@ def pair_of(one: FinishedRun, two: FinishedRun) -> RunPair:
     return RunPair((one, two), first, second, Crossing(one.labels[first], two.labels[second], names[0], names[1]))
 
 
-def known_section(run: FinishedRun, columns: Sequence[Column], marks: Sequence[str]) -> Section | None:
+def known_section(run: FinishedRun, columns: Sequence[Column]) -> Section | None:
     """The clusters beside every known column of classes."""
     if not columns:
         return None
-    crossings = [(column, crossed_with(run, column)) for column in columns]
-    parts = [_known(column.name, crossing, marks) for column, crossing in crossings if crossing is not None]
-    others = [column.name for column, crossing in crossings if crossing is None]
-    said = note(
-        "Unless hints came from them, the clusters were found without these columns. Strongly coloured cells hold a "
-        "large share of their cluster. Framed cells are the best one-to-one match, and accuracy is the share of the "
-        "samples in them. NMI and ARI are 1 for the same groups; ARI is 0 for groups that agree no more than by chance."
-    )
-    rest = f"Not compared, but a colour on the map: {', '.join(others)}." if others else ""
-    return Section("known", "Compared with what you know", join([said, *parts, paragraphs(rest)]))
+    crossings = {one.name: found for one in columns if (found := crossed_with(run, one)) is not None}
+    others = [one.name for one in columns if one.name not in crossings]
+    return Section("known", "Compared with what you know", filled("known.html", crossings=crossings, others=others))
 
 
-def _known(name: str, crossing: Crossing, marks: Sequence[str]) -> Html:
-    scores = crossing.scores()
-    sure = ", ".join(f"{score} {value:.3f}" for score, value in scores.items())
-    n = count(len(crossing.first), "sample")
-    words = f"Of {n} whose {name} is known, {percent(scores['accuracy'])} are in the matching cluster ({sure})."
-    return join([tag("h3", name), tag("p", words), _crossing_table(f"known-{name}", name, crossing, marks)])
-
-
-def _crossing_table(key: str, caption: str, crossing: Crossing, marks: Sequence[str]) -> Html:
-    """Counts; columns in the order of the clusters that they are matched with."""
-    partners = [crossing.matched[row] for row in sorted(crossing.matched)]
-    order = [*partners, *(c for c in range(len(crossing.columns)) if c not in partners)]
-    shown = order[:_MOST_COLUMNS]
-    rows = [_crossing_row(crossing, row, shown, marks) for row in range(len(crossing.rows))]
-    more = f"; {len(order) - len(shown)} more columns are in the CSV file" if len(order) > len(shown) else ""
-    return table(key, f"{caption}{more}", ["Cluster", *(crossing.columns[c] for c in shown)], rows)
-
-
-def _crossing_row(crossing: Crossing, row: int, shown: Sequence[int], marks: Sequence[str]) -> list[Html]:
-    counts = crossing.counts[row]
-    total = max(int(counts.sum()), 1)
-    cells = []
-    for column in shown:
-        n = int(counts[column])
-        name = f"number shade{min(_SHADES, -(-_SHADES * n // total))}"
-        name += " matched" if crossing.matched.get(row) == column else ""
-        cells.append(tag("td", f"{n:,}", class_=name, data_value=n))
-    return [cell(join([charts.swatch(row, marks[row]), tag("b", crossing.rows[row])]), crossing.rows[row]), *cells]
-
-
-def pair_verdict(pair: RunPair, spell: Spell) -> Html:
+def pair_verdict(pair: RunPair, spell: Spell) -> Markup:
     """The first screen of two runs: how many samples moved, and what each run says of itself."""
-    n, moved, left = len(pair.first), len(pair.moved), _left_out(pair)
-    title = f"{count(moved, 'sample')} of {n:,} moved" if moved else f"None of {n:,} samples moved"
-    scores = pair.crossing.scores()
-    words = (
-        f"Before: “{pair.runs[0].name}”; after: “{pair.runs[1].name}”. Their clusters are matched so that as many "
-        f"samples as possible stay: {percent(scores['accuracy'])} of those in both runs do. The adjusted Rand index is "
-        f"{scores['ARI']:.3f} (1 means the same clusters, 0 means no more than chance)."
-    )
-    extra = f"Samples that have no cluster in both runs are not counted: {', '.join(left)}." if left else ""
-    runs = [
-        tag("div", tag("h2", run.name), tag("p", tag("b", headline(run))), paragraphs(*how_sure(run, spell)))
-        for run in pair.runs
-    ]
-    return tag("header", tag("h1", title), paragraphs(words, extra), tag("div", *runs, class_="pair"), id="verdict")
-
-
-def _left_out(pair: RunPair) -> list[str]:
-    """Which samples are not counted, in words."""
-    found = []
+    left_out = []
     for run, other in (pair.runs, pair.runs[::-1]):
-        only = len(set(run.ids) - set(other.ids))
-        outliers = int((run.labels == OUTLIER).sum())
-        found += [f"{only:,} {'is' if only == 1 else 'are'} only in “{run.name}”"] if only else []
-        found += [f"{count(outliers, 'outlier')} of “{run.name}”"] if outliers else []
-    return found
+        only, outliers = len(set(run.ids) - set(other.ids)), int((run.labels == OUTLIER).sum())
+        left_out += [f"{only:,} {'is' if only == 1 else 'are'} only in “{run.name}”"] if only else []
+        left_out += [f"{count(outliers, 'outlier')} of “{run.name}”"] if outliers else []
+    runs = [(run.name, headline(run), how_sure(run, spell)) for run in pair.runs]
+    facts = {"pair": pair, "n_moved": len(pair.moved), "scores": pair.crossing.scores(), "left_out": left_out}
+    return filled("pair.html", runs=runs, **facts)
 
 
-def pair_sections(pair: RunPair, marks: Sequence[str]) -> list[Section]:
+def pair_sections(pair: RunPair) -> list[Section]:
     """How the clusters of two runs belong together, and who moved."""
-    one, two = pair.runs
-    said = (
-        f"Rows are clusters of “{one.name}”, columns those of “{two.name}”. A framed cell is the same cluster in both."
-    )
-    crossing = _crossing_table("crossing", "Samples by cluster in both runs", pair.crossing, marks)
-    return [
-        Section("crossing", "Cluster by cluster", join([note(said), crossing, _facts_table(pair)])),
-        Section("moved", "Who moved", _moved_table(pair)),
-    ]
-
-
-def _facts_table(pair: RunPair) -> Html:
     first, second = (clusters_of(run) for run in pair.runs)
-    header = ["Cluster before", "Cluster after", "Samples before", "Samples after"]
-    rows = []
-    for before, after in ((first[a], second[b]) for a, b in sorted(pair.crossing.matched.items())):
-        labels = [cell(str(one.label), one.label) for one in (before, after)]
-        sizes = [whole(one.samples) for one in (before, after)]
-        rows.append([*labels, *sizes, *(_sure(one.confidence) for one in (before, after))])
-    return table("matched", "Matched clusters", [*header, "Confidence before", "Confidence after"], rows)
-
-
-def _sure(confidence: float) -> Html:
-    return cell(percent(confidence), f"{confidence:.4f}", number=True)
-
-
-def _moved_table(pair: RunPair) -> Html:
-    sheet = list(pair.sheet().rows)
-    if not sheet:
-        return tag("p", "No sample moved: each is in the matched cluster.")
-    sheet.sort(key=lambda row: -min(row[3], row[4]))
-    rows = [
-        [samples([row[0]]), *(cell(str(label), label) for label in row[1:3]), *map(_sure, row[3:])]
-        for row in sheet[:_MOST_MOVED]
+    matched = [(first[a], second[b]) for a, b in sorted(pair.crossing.matched.items())]
+    moved = sorted(pair.sheet().rows, key=lambda row: -min(row[3], row[4]))
+    return [
+        Section("crossing", "Cluster by cluster", filled("crossing.html", pair=pair, matched=matched)),
+        Section("moved", "Who moved", filled("moved.html", shown=moved[:_MOST_MOVED], n_moved=len(moved))),
     ]
-    words = f"The {len(rows)} surest of {len(sheet)} are listed; moved.csv has all. " if len(sheet) > len(rows) else ""
-    said = note(f"{words}Those at the top were sure of their cluster both times, and still moved.")
-    header = ("Sample", "Cluster before", "Cluster after", "Confidence before", "Confidence after")
-    return join([said, table("moved", "Samples that moved", header, rows)])

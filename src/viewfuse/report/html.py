@@ -1,71 +1,27 @@
-"""HTML that is safe by construction: whatever was not made here is text, and is escaped."""
+"""Pages from the templates in `assets`; jinja2 escapes whatever comes from the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from functools import cache
 from importlib import resources
-from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from viewfuse.plots.style import distinct_markers
+from viewfuse.report.tables import count, mean_in_words, percent
 
-class Html(str):
-    """Markup that was made here."""
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
-
-def tag(name: str, *inside: object, **attributes: Any) -> Html:
-    """An element; text inside is escaped, what is None or False is left out, class_ and aria_label lose underscores."""
-    written = ""
-    for key, value in attributes.items():
-        if value is not None and value is not False:
-            own = "" if value is True else f'="{escape(str(value))}"'
-            written += f" {key.rstrip('_').replace('_', '-')}{own}"
-    return Html(f"<{name}{written}>{join(inside)}</{name}>")
-
-
-def join(parts: Iterable[object]) -> Html:
-    """Several elements and texts, one after the other."""
-    return Html("".join(one if isinstance(one, Html) else escape(str(one)) for one in parts if one is not None))
-
-
-def paragraphs(*sentences: object) -> Html:
-    """A paragraph each."""
-    return join(tag("p", sentence) for sentence in sentences if sentence)
-
-
-def cell(shown: object, value: object = None, *, number: bool = False) -> Html:
-    """A cell of a table; `value` is what it is sorted by, and what stands in the CSV file."""
-    return tag("td", shown, class_="number" if number else None, data_value=value)
-
-
-def whole(n: int) -> Html:
-    """A cell with a whole number."""
-    return cell(f"{n:,}", n, number=True)
-
-
-def samples(names: Iterable[str], **attributes: Any) -> Html:
-    """A cell with samples, which are looked up where they are pressed."""
-    names = list(names)
-    buttons = [tag("button", name, type="button", class_="sample", data_sample=name) for name in names]
-    return tag("td", *buttons, data_value=" ".join(names), **attributes)
-
-
-def note(words: str) -> Html:
-    """A remark."""
-    return tag("p", words, class_="note")
-
-
-def unfolding(title: object, *inside: object, **attributes: Any) -> Html:
-    """Something that is shown where its title is pressed."""
-    return tag("details", tag("summary", title), *inside, **attributes)
-
-
-def table(name: str, caption: str, header: Sequence[object], rows: Iterable[Sequence[Html]]) -> Html:
-    """A table that can be sorted and saved under `name`."""
-    head = tag("tr", *(tag("th", one, scope="col") for one in header))
-    body = [tag("tr", *row) for row in rows]
-    inside = tag("caption", caption), tag("thead", head), tag("tbody", *body)
-    return tag("div", tag("table", *inside, data_name=name, class_="sortable"), class_="scroll")
+CORNERS = {
+    "s": ((-4, -4), (4, -4), (4, 4), (-4, 4)),
+    "^": ((0, -5), (4.5, 4), (-4.5, 4)),
+    "v": ((0, 5), (4.5, -4), (-4.5, -4)),
+    "D": ((0, -5), (5, 0), (0, 5), (-5, 0)),
+    "P": ((-2, -5), (2, -5), (2, -2), (5, -2), (5, 2), (2, 2), (2, 5), (-2, 5), (-2, 2), (-5, 2), (-5, -2), (-2, -2)),
+    "X": ((-5, -3), (-3, -5), (0, -2), (3, -5), (5, -3), (2, 0), (5, 3), (3, 5), (0, 2), (-3, 5), (-5, 3), (-2, 0)),
+}
+"""Marks under matplotlib's names; any other is a dot."""
 
 
 def asset(name: str) -> str:
@@ -73,6 +29,33 @@ def asset(name: str) -> str:
     return (resources.files("viewfuse.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def filled(name: str, **values: object) -> Html:
-    """A template of `assets` with these values in the place of their names; text in them is escaped."""
-    return Html(Template(asset(name)).substitute({key: join([value]) for key, value in values.items()}))
+@cache
+def templates() -> Environment:
+    """The templates, with what they need besides their values."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # only where a page is made
+
+    found = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"percent": percent, "counted": count}
+    found.globals |= {"corners": _corners, "difference_span": difference_span, "mean_in_words": mean_in_words}
+    return found
+
+
+def filled(name: str, **values: Any) -> Markup:
+    """A template with these values."""
+    from markupsafe import Markup
+
+    return Markup(templates().get_template(name).render(values))
+
+
+def _corners(label: int) -> str:
+    """The mark of a cluster as points of SVG; empty for a dot."""
+    return " ".join(f"{x},{y}" for x, y in CORNERS.get(distinct_markers(label + 1)[label], ()))
+
+
+def difference_span(value: float, most: float) -> tuple[float, float]:
+    """Where a bar begins and its length, of 100: to the right of the middle for more, to the left for less."""
+    length = 50 * min(abs(value) / most, 1) if most else 0
+    start = 50 if value > 0 else 50 - length
+    return start, length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ class FinishedRun:
         """How many samples each cluster has."""
         return np.bincount(self.labels[self.labels != OUTLIER], minlength=self.n_clusters).tolist()
 
-    @property
+    @cached_property
     def decisions(self) -> dict[str, Decision]:
         """What was decided, and from which evidence."""
         return restored(self.summary.get("decisions") or {})
@@ -127,10 +128,6 @@ class FinishedRun:
         """Whether the clusters would be found again; None where an older viewfuse did not say."""
         found = self.decisions.get(Trust.name)
         return found if isinstance(found, Trust) and len(found.clusters) == self.n_clusters else None
-
-    def of_cluster(self, cluster: int) -> NDArray[np.int64]:
-        """The rows of its samples."""
-        return np.flatnonzero(self.labels == cluster)
 
 
 def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places: Places) -> None:
@@ -154,12 +151,22 @@ def write_places(folder: Path, ids: NDArray[Any], places: Places) -> None:
 
 def read_run(folder: Path) -> FinishedRun:
     """Read the folder that `viewfuse fit` wrote."""
+
+    def optional(name: str) -> CsvTable | None:
+        return read_table(folder / name) if (folder / name).exists() else None
+
     summary = _read_summary(folder / "summary.json")
-    labels = read_table(folder / "labels.csv")
-    names = [str(name) for name in summary["views"]]
-    numbers = labels.whole_numbers("label")
-    if len(numbers) and not OUTLIER <= numbers.min() <= numbers.max() < len(summary["cluster_sizes"]):
+    labels, clusters = read_table(folder / "labels.csv"), optional("explanation/clusters.csv")
+    numbers, n_clusters = labels.whole_numbers("label"), len(summary["cluster_sizes"])
+    if len(numbers) and not OUTLIER <= numbers.min() <= numbers.max() < n_clusters:
         raise DataError(f"{labels.path} has labels that {folder / 'summary.json'} does not know; {_CURE}")
+    found_again = []
+    if clusters is not None and "again" in clusters.columns and len(clusters) == n_clusters:
+        found_again = list(zip(clusters.numbers("stability").tolist(), clusters.column("again"), strict=True))
+    try:
+        versions = read_manifest(folder / "model")["versions"]
+    except BadModelFile:  # the page does without; loading the model reports it
+        versions = {}
     return FinishedRun(
         folder=folder,
         summary=summary,
@@ -169,14 +176,14 @@ def read_run(folder: Path) -> FinishedRun:
         uncertain=labels.whole_numbers("uncertain") != 0,
         novelty=labels.numbers("novelty") if "novelty" in labels.columns else np.empty(0),
         outlier=(labels.whole_numbers("outlier") if "outlier" in labels.columns else np.empty(0)) != 0,
-        present=_presence(labels, names),
-        map=_optional(folder / "map.csv"),
-        explained=_optional(folder / "explanation" / "samples.csv"),
-        features=_optional(folder / "explanation" / "features.csv"),
-        merges=_optional(folder / "explanation" / "merges.csv"),
-        found_again=_found_again(_optional(folder / "explanation" / "clusters.csv"), len(summary["cluster_sizes"])),
-        history=_optional(folder / "history.csv"),
-        versions=_versions(folder / "model"),
+        present=_presence(labels, [str(name) for name in summary["views"]]),
+        map=optional("map.csv"),
+        explained=optional("explanation/samples.csv"),
+        features=optional("explanation/features.csv"),
+        merges=optional("explanation/merges.csv"),
+        found_again=found_again,
+        history=optional("history.csv"),
+        versions={str(name): str(version) for name, version in versions.items()},
     )
 
 
@@ -192,16 +199,6 @@ def _read_summary(path: Path) -> dict[str, Any]:
     if not isinstance(decisions, dict) or not all(isinstance(one, dict) for one in decisions.values()):
         raise DataError(f"{path} does not say what was fitted; {_CURE}")
     return summary
-
-
-def _optional(path: Path) -> CsvTable | None:
-    return read_table(path) if path.exists() else None
-
-
-def _found_again(clusters: CsvTable | None, n_clusters: int) -> list[tuple[float, str]]:
-    if clusters is None or "again" not in clusters.columns or len(clusters) != n_clusters:
-        return []
-    return list(zip(clusters.numbers("stability").tolist(), clusters.column("again"), strict=True))
 
 
 def _presence(labels: CsvTable, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -227,11 +224,3 @@ def _subset(text: str, names: Sequence[str]) -> list[bool] | None:
         if others is not None:
             return [is_there, *others]
     return None
-
-
-def _versions(model: Path) -> dict[str, str]:
-    try:
-        found = read_manifest(model)["versions"]
-    except BadModelFile:  # the page does without; loading the model reports it
-        return {}
-    return {str(name): str(version) for name, version in found.items()}

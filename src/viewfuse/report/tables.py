@@ -60,19 +60,18 @@ class Cluster(NamedTuple):
 
 def clusters_of(run: FinishedRun) -> list[Cluster]:
     """The clusters by number."""
-    return [_cluster(run, label) for label in range(run.n_clusters)]
-
-
-def _cluster(run: FinishedRun, label: int) -> Cluster:
-    rows = run.of_cluster(label)
-    mean = run.confidence[rows].mean() if len(rows) else math.nan
-    has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
-    typical = tuple(run.ids[row] for row in typical_samples(rows, run.confidence).tolist())
-    facts = (label, len(rows), len(rows) / max(len(run.ids), 1), float(mean), int(run.uncertain[rows].sum()))
-    again = run.found_again[label] if run.found_again else (math.nan, "")
-    own = run.trust.clusters[label] if run.trust is not None else {}
-    interval = tuple(own[name] for name in ("low", "high") if name in own)
-    return Cluster(*facts, again, interval, tuple(has.tolist()), typical)
+    found = []
+    for cluster in range(run.n_clusters):
+        rows = np.flatnonzero(run.labels == cluster)
+        mean = float(run.confidence[rows].mean()) if len(rows) else math.nan
+        has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
+        typical = tuple(run.ids[row] for row in typical_samples(rows, run.confidence).tolist())
+        again = run.found_again[cluster] if run.found_again else (math.nan, "")
+        own = run.trust.clusters[cluster] if run.trust is not None else {}
+        interval = tuple(own[name] for name in ("low", "high") if name in own)
+        facts = cluster, len(rows), len(rows) / max(len(run.ids), 1), mean, int(run.uncertain[rows].sum())
+        found.append(Cluster(*facts, again, interval, tuple(has.tolist()), typical))
+    return found
 
 
 def features_of(run: FinishedRun) -> list[Difference]:
@@ -91,16 +90,30 @@ def features_of(run: FinishedRun) -> list[Difference]:
 
 def tables_of(run: FinishedRun) -> dict[str, Sheet]:
     """The tables by the names of their files."""
+    header = ["cluster", "samples", "share", "confidence", "uncertain", "found_again", "in_a_word", "low", "high"]
+    has = [f"has_{name}" for name in run.views]
+    clusters = [
+        (*one[:5], *one.found_again, *(one.interval or (math.nan, math.nan)), *one.has, " ".join(one.typical))
+        for one in clusters_of(run)
+    ]
+    present, sizes, _ = find_patterns(run.present)
+    patterns = [
+        (lacking(one, run.views, longest=10_000), *one.astype(int).tolist(), size, size / len(run.ids))
+        for one, size in zip(present, sizes.tolist(), strict=True)
+    ]
+    decided = [
+        (name, as_json(one.chosen), f"{label(one)}: {words(one)}", as_json(one.evidence))
+        for name, one in run.decisions.items()
+    ]
     sheets = {
-        "clusters.csv": _cluster_sheet(run),
+        "clusters.csv": Sheet([*header, *has, "typical"], clusters, printed=len(header)),
         "features.csv": Sheet(Difference._fields, features_of(run), ".7g"),
-        "missing.csv": _pattern_sheet(run),
-        "decisions.csv": _decision_sheet(run),
+        "missing.csv": Sheet(["views", *has, "samples", "share"], patterns),
+        "decisions.csv": Sheet(("decision", "chosen", "why", "evidence"), decided, printed=0),
     }
     if run.history is not None:
-        sheets["losses.csv"] = Sheet(
-            tuple(run.history.columns), zip(*run.history.columns.values(), strict=True), printed=0
-        )
+        columns = run.history.columns
+        sheets["losses.csv"] = Sheet(tuple(columns), zip(*columns.values(), strict=True), printed=0)
     if run.number is not None:
         sheets["k.csv"] = k_sheet(run.number)
     if run.merges is not None:
@@ -112,61 +125,33 @@ def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
     """Which clusters join first: the labels of both groups, and how far apart these are."""
     if run.merges is None:
         return []
-    names = run.merges.column("first"), run.merges.column("second")
-    groups: set[tuple[str, ...]] = {(str(label),) for label in range(run.n_clusters)}
+    cells = zip(run.merges.column("first"), run.merges.column("second"), run.merges.numbers("distance"), strict=True)
+    groups: set[tuple[int, ...]] = {(label,) for label in range(run.n_clusters)}
     merges = []
-    for row, pair in enumerate(zip(*names, strict=True)):
+    for row, (*pair, distance) in enumerate(cells):
         first, second = (
-            tuple(sorted(cell.split(), key=int)) if cell.replace(" ", "").isdigit() else () for cell in pair
+            tuple(sorted(map(int, cell.split()))) if cell.replace(" ", "").isdecimal() else () for cell in pair
         )
         if first == second or not {first, second} <= groups:
             where = f"{run.merges.path}, data row {row + 1}"
             raise DataError(f"{where}: {pair[0]!r} and {pair[1]!r} are no groups of clusters; check the file")
-        groups = groups - {first, second} | {tuple(sorted(first + second, key=int))}
-        merges.append(([int(label) for label in first], [int(label) for label in second]))
-    return [(*pair, distance) for pair, distance in zip(merges, run.merges.numbers("distance").tolist(), strict=True)]
+        groups = groups - {first, second} | {tuple(sorted(first + second))}
+        merges.append(([*first], [*second], float(distance)))
+    return merges
 
 
 def k_sheet(number: ClusterNumber) -> Sheet:
     """Per split of the tree what speaks for it."""
     views = list(number.splits[0]["held_out"])
     names = ("strength", "error", "p_value", "level", "agreement", "null", "stability", "gap")
-    rows = [
-        (place, one["parent"], *one["sizes"], int(one["stands"]), *(float(one.get(name, math.nan)) for name in names),
-         *(_known(one.get(part, {}).get(name)) for part in ("held_out", "views") for name in views))
-        for place, one in enumerate(number.splits)
-    ]  # fmt: skip
+    rows = []
+    for place, one in enumerate(number.splits):
+        numbers = [one.get(name, math.nan) for name in names]
+        numbers += [one.get(part, {}).get(name) for part in ("held_out", "views") for name in views]
+        known = [math.nan if value is None else float(value) for value in numbers]
+        rows.append((place, one["parent"], *one["sizes"], int(one["stands"]), *known))
     parts = [f"{part}_{name}" for part in ("held_out", "agreement") for name in views]
     return Sheet(("split", "parent", "left", "right", "stands", *names, *parts), rows, ".4g", printed=8)
-
-
-def _known(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _cluster_sheet(run: FinishedRun) -> Sheet:
-    header = ["cluster", "samples", "share", "confidence", "uncertain", "found_again", "in_a_word", "low", "high"]
-    rows = [
-        (*one[:5], *one.found_again, *(one.interval or (math.nan, math.nan)), *one.has, " ".join(one.typical))
-        for one in clusters_of(run)
-    ]
-    return Sheet([*header, *(f"has_{name}" for name in run.views), "typical"], rows, printed=len(header))
-
-
-def _pattern_sheet(run: FinishedRun) -> Sheet:
-    present, sizes, _ = find_patterns(run.present)
-    words = [lacking(one, run.views, longest=10_000) for one in present]
-    facts = zip(words, present.astype(int).tolist(), sizes.tolist(), strict=True)
-    rows = [(word, *there, size, size / len(run.ids)) for word, there, size in facts]
-    return Sheet(["views", *(f"has_{name}" for name in run.views), "samples", "share"], rows)
-
-
-def _decision_sheet(run: FinishedRun) -> Sheet:
-    rows = [
-        (name, as_json(one.chosen), f"{label(one)}: {words(one)}", as_json(one.evidence))
-        for name, one in run.decisions.items()
-    ]
-    return Sheet(("decision", "chosen", "why", "evidence"), rows, printed=0)
 
 
 _TINY = 5
@@ -229,48 +214,40 @@ def missing_views(run: FinishedRun) -> str:
 
 def apart(features: Sequence[Difference], label: int, top: int = 2) -> list[str]:
     """The features that set a cluster apart most, over all views, in words."""
-    own = sorted((one for one in features if one.label == label), key=lambda one: -abs(one.difference))
-    return [_in_words(one) for one in own[:top] if one.difference]
+    found = []
+    own = sorted((one for one in features if one.label == label), key=lambda one: -abs(one.difference))[:top]
+    for one in (one for one in own if one.difference):
+        name = one.feature
+        if category_of(name) is None:
+            side, called = "high" if one.difference > 0 else "low", f"column {name}" if str(name).isdigit() else name
+            name = f"{side} {called} in {one.view}"
+        found.append(f"{name} ({mean_in_words(one, one.mean)}; others {mean_in_words(one, one.mean_of_others)})")
+    return found
 
 
-def _in_words(one: Difference) -> str:
-    if category_of(one.feature) is not None:
-        return f"{one.feature} ({percent(one.mean)}; others {percent(one.mean_of_others)})"
-    side = "high" if one.difference > 0 else "low"
-    name = f"column {one.feature}" if str(one.feature).isdigit() else one.feature
-    return f"{side} {name} in {one.view} ({number(one.mean)}; others {number(one.mean_of_others)})"
+def mean_in_words(one: Difference, mean: float) -> str:
+    """A mean; of the value of a category, the share of samples that have it."""
+    return number(mean) if category_of(one.feature) is None else percent(mean)
+
+
+def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
+    """Per cluster the features that set it apart most."""
+    features = features_of(run)
+    return {label: apart(features, label) for label in range(run.n_clusters)}
 
 
 def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
-    stage, cells = (run.decisions.get(kind.name) for kind in (JointStageLength, CellFilling))
-    has_ended = isinstance(stage, JointStageLength) and stage.ended
-    remarks = [str(one) for one in run.summary.get("remarks") or []]
-    found = [
-        "" if run.trust is None else advice_of(run.trust, spell),  # the one thing to do first
-        *_doubts(run, clusters_of(run)),
-        f"The joint stage {words(stage)}." if stage is not None and has_ended else "",
-        *_led_by_missing(run),
-        f"Empty cells were {words(cells)}." if cells is not None and cells.evidence else "",
-        *(f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in remarks),
-    ]
-    return [one for one in found if one]
-
-
-def _doubts(run: FinishedRun, clusters: Sequence[Cluster]) -> list[str]:
-    found = []
-    empty = [one.label for one in clusters if not one.samples and one.label not in run.unused]
+    found = [] if run.trust is None else [advice_of(run.trust, spell)]  # the one thing to do first
+    empty = [label for label, size in enumerate(run.sizes) if not size and label not in run.unused]
     if empty:
-        found.append(f"{count(len(empty), 'cluster')} of {len(clusters)} hold no sample; ask for fewer clusters.")
-    tiny = [run.called(one.label) for one in clusters if 0 < one.samples < _TINY]
+        found.append(f"{count(len(empty), 'cluster')} of {run.n_clusters} hold no sample; ask for fewer clusters.")
+    tiny = [run.called(label) for label, size in enumerate(run.sizes) if 0 < size < _TINY]
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
-    return found
-
-
-def _led_by_missing(run: FinishedRun) -> list[str]:
-    """Clusters whose samples lack a view far more often than the others do."""
-    found = []
+    stage, cells = (run.decisions.get(kind.name) for kind in (JointStageLength, CellFilling))
+    if isinstance(stage, JointStageLength) and stage.ended:
+        found.append(f"The joint stage {words(stage)}.")
     for cluster in range(run.n_clusters):
         inside = run.labels == cluster
         if inside.sum() < _TINY or inside.all():
@@ -280,13 +257,10 @@ def _led_by_missing(run: FinishedRun) -> list[str]:
         if own[v] - others[v] > _MORE_MISSING:
             shares = f"{percent(float(own[v]))} of its samples lack it, {percent(float(others[v]))} of the others"
             found.append(f"Cluster {run.called(cluster)} may be about the missing view {run.views[v]}: {shares}.")
-    return found
-
-
-def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
-    """Per cluster the features that set it apart most."""
-    features = features_of(run)
-    return {label: apart(features, label) for label in range(run.n_clusters)}
+    if cells is not None and cells.evidence:
+        found.append(f"Empty cells were {words(cells)}.")
+    found += [f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in map(str, run.summary.get("remarks") or [])]
+    return [one for one in found if one]
 
 
 CITATION = (

@@ -27,10 +27,8 @@ from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import Judged, as_json
 from viewfuse.methods import load
 from viewfuse.report.html import filled as filled_in
-from viewfuse.report.html import join, tag
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
-from viewfuse.report.tables import count
 from viewfuse.serve.bodies import JSON, TEMPORARY, Busy, Limits, TooLarge, TooLong, read_json, read_parquet
 from viewfuse.serve.worker import Facts, joined, parted
 from viewfuse.utils.jobs import chosen_device
@@ -92,19 +90,13 @@ def open_folder(folder: Path, device: str, spell: Spell = str) -> Opened:
         "versions": manifest["versions"],
         "version": checksum(manifest)[:16],  # which tells one model from another
     }
-    return Opened(fitted, device, facts, run_page(read_run(folder), spell=spell) if is_run else _page(facts))
+    page = run_page(read_run(folder), spell=spell) if is_run else filled_in("model.html", **facts)
+    return Opened(fitted, device, facts, page)
 
 
 def plain_names(columns: Sequence[Any]) -> list[str | int]:
     """Names of columns as bodies give them."""
     return [column if isinstance(column, (str, int)) else str(column) for column in columns]
-
-
-def _page(facts: dict[str, Any]) -> str:
-    """A few words about a model; the report of a run says more."""
-    views = [tag("li", f"{name}: {count(len(columns), 'column')}") for name, columns in facts["views"].items()]
-    title, samples = f"A model of {count(facts['clusters'], 'cluster')}", count(facts["samples"], "sample")
-    return filled_in("model.html", title=title, samples=samples, views=join(views))
 
 
 def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:

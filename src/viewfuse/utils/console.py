@@ -17,7 +17,7 @@ from typing import Any
 
 from viewfuse.errors import MissingPackage
 
-_INSIDE = ("viewfuse", "sklearn", "torch")
+_INSIDE = ("viewfuse", "sklearn", "torch", "contextlib")
 
 
 def is_live() -> bool:
