@@ -304,12 +304,20 @@ def test_parts_make_the_whole(monkeypatch):
 
 
 def test_narrow_views_pass_as_the_same_object():
-    values = gene_counts()[:, :256]
+    values = gene_counts()[:, :64]
     front_end = fit_front_end(values, everyone(values))
     assert front_end.apply(values) is values
     assert front_end.invert(values) is values
-    assert front_end.columns == 256
+    assert front_end.columns == 64
     np.testing.assert_array_equal(front_end.apply(sp.csr_matrix(values)), values)
+
+
+@pytest.mark.parametrize(("samples", "most"), [(60, 64), (259, 64), (260, 65), (400, 100), (1024, 256), (2000, 256)])
+def test_how_many_columns_are_narrow(samples, most):
+    values = rng().normal(size=(samples, most + 1)).astype(np.float32)
+    some = np.arange(samples) % 3 > 0  # samples that lack the view count as well
+    ends = [fit_front_end(values[:, :width], some).how for width in (most, most + 1)]
+    assert ends == ["none", "pca"]
 
 
 def test_words_are_reduced_from_fifty_columns_on():

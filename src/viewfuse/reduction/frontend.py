@@ -41,8 +41,8 @@ _TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
 """What is done to rows, where it is not called like the way."""
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
-_NARROW, _MOST, _FEWEST = 256, 50, 10
-"""Columns up to which a view stays as it is; components that are worth having of any number of samples, and of few."""
+_MOST, _FEWEST = 50, 10
+"""Components that are worth having of any number of samples, and of few."""
 Asked = str | Mapping[str, str]
 """How views are reduced: one of `HOW` for all, or one per name of a view; those that are not named are "auto"."""
 
@@ -245,8 +245,9 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
         values are not whole numbers), rows of length 1, singular vectors, and rows of length 1 again; "links" divides
         by the roots of the sums of row and column, takes singular vectors, weighs each by the square of its singular
         value, as two steps of a walk from samples to their links and back do, and rows of length 1; "auto" leaves a
-        view of at most 256 columns as it is (of at most 50, where it holds words or links), and else takes what suits
-        its kind. There are then as many columns as the root of the number of samples, from 10 to 50
+        narrow view as it is, and else takes what suits its kind. A view is narrow up to a quarter as many columns as
+        there are samples, from 64 to 256 (results/reduction); up to 50, where it holds words or links. A reduced view
+        has as many columns as the root of the number of samples, from 10 to 50
     """
     check_choice("how", how, HOW)
     kind = kind_of(values, present)
@@ -254,7 +255,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     if how == "auto":  # among so many zeros plain distances say who has few words, not who has the same
         usual = _OF_KIND[kind.name]
         chosen = "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
-        if width <= (_MOST if usual in SPARSE else _NARROW):
+        if width <= (_MOST if usual in SPARSE else np.clip(len(present) // 4, 64, 256)):
             chosen = "none"
     if chosen == "none":
         return no_front_end(width, kind)
