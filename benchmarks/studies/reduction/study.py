@@ -1,14 +1,18 @@
 """What the front end is worth: k-means after donors, with and without it, on sets whose labels only score.
 
     python -m benchmarks.studies.reduction.study accuracy --data-dir FOLDER [names of sets]
+    python -m benchmarks.studies.reduction.study narrow --data-dir FOLDER --out narrow.csv [names of sets]
     python -m benchmarks.studies.reduction.study speed
 
+`narrow` makes whole fits of small sets, with views of up to 256 columns as they are, and with the default.
 FOLDER holds NAME.npz files with view_0, view_1, ... and labels.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import itertools
 import resource
 import time
 from pathlib import Path
@@ -17,7 +21,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import euclidean_distances
 
+from viewfuse import URRL
 from viewfuse.baselines import kmeans_labels
+from viewfuse.data.views import Views
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import paper_mask
 from viewfuse.reduction import frontend
@@ -102,6 +108,27 @@ def accuracy(folder: Path, names: list[str], rank: int | None, n_masks: int) -> 
         print(f"| {name} | {found} | {' | '.join(cells)} |", flush=True)
 
 
+def narrow(folder: Path, names: list[str], masks: list[int], out: Path) -> None:
+    """One line per set, rate, mask and rule: the accuracy of a whole fit, and its seconds on one thread."""
+    with out.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["dataset", "missing_rate", "mask", "narrow", "accuracy", "cpu_seconds"])
+        for name in names:
+            views, labels = load(folder / f"{name}.npz")
+            data = {f"v{v}": view for v, view in enumerate(views)}
+            before = {key: "none" for key, view in data.items() if view.shape[1] <= 256}
+            for seed, rate in itertools.product(masks, (0.25, 0.5, 0.75)):
+                mask = paper_mask(len(labels), len(views), rate, MISSING[len(views)], seed)
+                for rule, reduction in (("256", before), ("default", "auto")):
+                    begin = time.process_time()
+                    fit = URRL(len(np.unique(labels)), reduction=reduction, random_state=seed).fit(
+                        Views(data, mask=mask)
+                    )
+                    found = 100 * clustering_accuracy(labels, fit.labels_)
+                    writer.writerow([name, rate, seed, rule, f"{found:.2f}", f"{time.process_time() - begin:.1f}"])
+                    file.flush()
+
+
 def speed(share: float) -> None:
     """Seconds and peak memory of fit and apply on made tables."""
     rng = np.random.default_rng(0)
@@ -131,14 +158,17 @@ def timed(what: str, values: np.ndarray | sp.csr_matrix, how: str = "auto") -> N
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("accuracy", "speed"))
+    parser.add_argument("what", choices=("accuracy", "narrow", "speed"))
     parser.add_argument("names", nargs="*", default=SETS)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rank", type=int, help="so many components whatever the number of samples")
     parser.add_argument("--masks", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="of the large sparse table of `speed`")
+    parser.add_argument("--out", type=Path, default=Path("narrow.csv"))
     given = parser.parse_args()
     if given.what == "accuracy":
         accuracy(given.data_dir, list(given.names), given.rank, given.masks)
+    elif given.what == "narrow":
+        narrow(given.data_dir, list(given.names), list(range(5, 5 + given.masks)), given.out)
     else:
         speed(given.share)
