@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data import digits
+from viewfuse.data import digits, sparse_tables
 from viewfuse.data.alignment import AnnotatedTable
 from viewfuse.data.digits import Offset, single
 from viewfuse.data.given import dense_rows, is_sparse, is_sparse_frame
-from viewfuse.data.sparse_tables import (
-    canonical,
-    check_sparse,
-    dense_parts,
-    nan_rows,
-    rows_of_cells,
-    with_data,
-    with_empty_rows,
-)
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
 
@@ -67,7 +58,7 @@ def read_table(name: str, view: Any) -> Table:
         )
     kind = values.dtype.kind
     if is_sparse(values):
-        check_sparse(f"view {name!r}", values)
+        sparse_tables.check_sparse(f"view {name!r}", values)
     if kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if kind not in ("fiub" if is_sparse(values) else "fiubO"):
@@ -75,7 +66,7 @@ def read_table(name: str, view: Any) -> Table:
         raise DataError(f"view {name!r} holds {held}, not real numbers; encode them as numbers or drop them")
     names = getattr(view, "column_names", getattr(view, "columns", None))  # tables of pyarrow have the former
     columns = range(values.shape[1]) if names is None else list(names)
-    return Table(name, canonical(values) if is_sparse(values) else values, columns)
+    return Table(name, sparse_tables.canonical(values) if is_sparse(values) else values, columns)
 
 
 def as_array(name: str, view: Any) -> NDArray[Any]:
@@ -164,9 +155,9 @@ def present_rows(
     given = table.values
     filled, wrong = np.ones(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool)
     if is_sparse(given):
-        stored = with_data(given, single(given.data))
-        filled = ~nan_rows(stored)
-        wrong = filled & (rows_of_cells(stored, ~np.isfinite(stored.data)) > 0)
+        stored = sparse_tables.with_data(given, single(given.data))
+        filled = ~sparse_tables.nan_rows(stored)
+        wrong = filled & (sparse_tables.rows_of_cells(stored, ~np.isfinite(stored.data)) > 0)
     else:
         given = _numbers(table, allowed, ids)
         for rows in memory.parts(len(given)):
@@ -178,8 +169,8 @@ def present_rows(
     present = allowed & filled
     offset = 0.0 if placed else _offset(table, given, present)
     if is_sparse(given):
-        values = with_empty_rows(stored, present)
-        return with_data(values, digits.locked(values.data)), present, 0.0
+        values = sparse_tables.with_empty_rows(stored, present)
+        return sparse_tables.with_data(values, digits.locked(values.data)), present, 0.0
     if placed and given.dtype != np.float32:
         double = given.astype(np.float64, copy=False)
         return digits.locked(double if present.all() else np.where(present[:, None], double, 0.0)), present, 0.0
@@ -201,7 +192,7 @@ def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any],
 def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
     """The rows that are present, a part at a time; those of a sparse array are made dense for it."""
     if is_sparse(array):
-        return dense_parts(array, present)
+        return sparse_tables.dense_parts(array, present)
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 

@@ -29,25 +29,15 @@ from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
+from viewfuse.fitted import manifest as manifests
 from viewfuse.fitted.batches import Batches
-from viewfuse.fitted.manifest import (
-    FORMAT,
-    LONGEST_MANIFEST,
-    MANIFEST,
-    TENSORS,
-    checksum,
-    decode,
-    encode,
-    fits,
-    read_file,
-    read_manifest,
-)
+from viewfuse.fitted.manifest import MANIFEST, TENSORS, read_file, read_manifest
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import MultiViewIndex, Samples
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
-from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
+from viewfuse.utils.atomic import TEMPORARY, exclusive, is_young, parsed, sweep, write_file
 from viewfuse.utils.version import __version__
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -81,7 +71,7 @@ def save(folder: Path, saved: Saved) -> None:
         sweep(folder)
         for old in folder.glob(TENSORS):
             # Without a lock another writer may be about to name young tensors.
-            if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_younger(old, A_DAY)):
+            if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_young(old)):
                 old.unlink(missing_ok=True)
 
 
@@ -122,13 +112,13 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
     model = saved.model
     manifest = {
-        "format": FORMAT,
+        "format": manifests.FORMAT,
         "versions": {"viewfuse": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "views": [
             {
                 "name": name,
                 "width": len(columns),
-                "columns": None if isinstance(columns, range) else encode(columns),
+                "columns": None if isinstance(columns, range) else manifests.encode(columns),
                 "front_end": front_end.facts(),
             }
             for name, columns, front_end in zip(model.names, model.columns, model.reduction.front_ends, strict=True)
@@ -144,7 +134,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "files": files,
     }
     manifest = json.loads(json.dumps(manifest, default=np.generic.item))
-    return json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1).encode()
+    return json.dumps({**manifest, "checksum": manifests.checksum(manifest)}, indent=1).encode()
 
 
 def _tensors(saved: Saved) -> dict[str, Tensor]:
@@ -205,7 +195,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
     shifts, factors = (tuple(tensors[f"{one}.{v}"].numpy() for v in each) for one in ("shift", "factor"))
     columns: tuple[Sequence[Hashable], ...] = tuple(
-        range(view["width"]) if view["columns"] is None else decode(view["columns"]) for view in views
+        range(view["width"]) if view["columns"] is None else manifests.decode(view["columns"]) for view in views
     )
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
@@ -292,7 +282,7 @@ def check_model_folder(folder: Path) -> None:
     names = [path.name for path in folder.iterdir()] if os.path.isdir(folder) else []
     if MANIFEST in names:
         try:
-            ours = fits(parsed(read_file(folder / MANIFEST, LONGEST_MANIFEST)), _OURS)
+            ours = manifests.fits(parsed(read_file(folder / MANIFEST, manifests.LONGEST_MANIFEST)), _OURS)
         except (OSError, ValueError):
             ours = False
     else:

@@ -25,15 +25,7 @@ from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import (
-    Contents,
-    FileSource,
-    FileView,
-    check_matching,
-    ending_of,
-    view_of,
-    with_pattern,
-)
+from viewfuse.io.source import Contents, FileSource, FileView, check_matching, ending_of, view_of, with_pattern
 from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +144,26 @@ def floats(column: Any, dtype: type[Any]) -> NDArray[Any]:
     return _plain(column.cast(np.dtype(dtype).name, safe=False), np.nan, dtype)
 
 
-def list_lengths(cells: Any) -> NDArray[np.int64]:
+def _lengths(cells: Any) -> NDArray[np.int64]:
     """How many numbers each list of a column has; 0 where there is no list."""
     return _plain(cells.value_lengths().cast("int64"), 0, np.int64)
+
+
+def list_width(columns: Iterable[Any]) -> int:
+    """The length of the first list that is not empty, which all others must have as well; 0 without any."""
+    return next((longest for cells in columns if (longest := int(_lengths(cells).max(initial=0)))), 0)
+
+
+def unlisted(where: str, cells: Any, width: int, before: int) -> tuple[NDArray[np.bool_], Any]:
+    """Which cells are lists that are not empty, and all of their numbers in turn; `before` rows were read before."""
+    lengths = _lengths(cells)
+    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
+    if len(wrong):
+        raise DataError(
+            f"{where}, data row {before + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
+            "give every list the same length, or none"
+        )
+    return lengths > 0, cells.flatten()
 
 
 def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
@@ -180,36 +197,20 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     where = f"{path}, column {column!r}"
     if not is_numeric(kind):
         raise DataError(f"{where} holds lists of {kind}, not of numbers; drop the column")
-    rows, width, before = None, 0, 0
     try:
+        width = list_width(batch.column(0) for batch in file.iter_batches(columns=[column]))
+        if not width:
+            raise DataError(f"{where}: every list is empty, so nothing can be learned; leave it out")
+        rows, before = CheckedRows(path, range(width)), 0
         for batch in file.iter_batches(columns=[column]):
-            cells = batch.column(column)
-            lengths = list_lengths(cells)
-            if rows is None and lengths.max(initial=0) > 0:
-                width = int(lengths.max())
-                rows = CheckedRows(path, range(width))
-                rows.add(np.full((before, width), np.nan), lambda c: ())
-            if rows is not None:
-                check_lengths(where, lengths, width, before)
-                block, flat = np.full((len(lengths), width), np.nan), cells.flatten()
-                block[lengths > 0] = floats(flat, np.float64).reshape(-1, width)
-                rows.add(block, lambda c, flat=flat, width=width: _different(nth(flat, c, width)))  # type: ignore[misc]
-            before += len(lengths)
+            there, flat = unlisted(where, batch.column(0), width, before)
+            block = np.full((len(there), width), np.nan)
+            block[there] = floats(flat, np.float64).reshape(-1, width)
+            rows.add(block, lambda c, flat=flat: _different(nth(flat, c, width)))  # type: ignore[misc]
+            before += len(there)
     except pyarrow.ArrowInvalid as error:  # of pyarrow before 26
         if "Expected all lists to be of size" not in str(error):
             raise
         fault = f"{where}: pyarrow {pyarrow.__version__} cannot read lists of fixed length some of which are missing"
         raise DataError(f"{fault}; pyarrow 26 can, or write lists of variable length") from None
-    if rows is None:
-        raise DataError(f"{where}: every list is empty, so nothing can be learned; leave it out")
     return rows.table(), range(width)
-
-
-def check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
-    """Refuse lists of other lengths; `before` rows were read before."""
-    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
-    if len(wrong):
-        raise DataError(
-            f"{place}, data row {before + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
-            "give every list the same length, or none"
-        )

@@ -23,18 +23,9 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data import digits
 from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
-from viewfuse.data.digits import (
-    EXACT,
-    ROWS_THAT_VARY,
-    SAMPLED,
-    TOO_CLOSE,
-    are_fewer_as_floats,
-    is_number,
-    is_too_small,
-    text_as_numbers,
-    whole_numbers,
-)
+from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.isolated.jobs import Blocks, ReadJob
@@ -313,7 +304,7 @@ class Cells:
         fault: tuple[str | Setting, ...]
         if kind == "date":
             fault = (f"is no date, {unlike} nothing is known",)
-        elif is_too_small(cell):
+        elif digits.is_too_small(cell):
             fault = ("is too small for 64-bit floats, it would be 0; rescale the column",)
         elif is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
             fault = ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
@@ -373,17 +364,17 @@ class CheckedRows:
 
     def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
         """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
-        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
+        for column in np.flatnonzero((np.abs(block) >= digits.EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
-            if len(seen) < SAMPLED:
-                seen.update(whole_numbers(exact(column)))
+            if len(seen) < digits.SAMPLED:
+                seen.update(digits.whole_numbers(exact(column)))
         self._spool.add(block)
 
     def table(self) -> NDArray[np.float64]:
         """All rows, of shape (rows, columns)."""
         table = self._spool.table()
         for column, seen in self._seen.items():
-            if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
+            if digits.are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= digits.ROWS_THAT_VARY:
                 where = f"{self._path}, column {self._columns[column]!r}"
-                raise DataError(f"{where}: {TOO_CLOSE}; ids belong into the column of ids")
+                raise DataError(f"{where}: {digits.TOO_CLOSE}; ids belong into the column of ids")
         return table
