@@ -26,7 +26,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.readers import parquet
-from viewfuse.io.readers.text import pick_columns
+from viewfuse.io.readers.text import check_repeated, pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 
@@ -118,7 +118,7 @@ class Shards:
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
         for path, file in zip(self.paths, files, strict=True):
-            parquet.check_repeated(path, file.schema_arrow.names)
+            check_repeated(path, file.schema_arrow.names)
         schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
         if not len(self):
             raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")

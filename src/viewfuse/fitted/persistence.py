@@ -199,10 +199,10 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     )
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
-    offsets: list[Offset] = [0.0] * len(views)
-    for v in each:
-        if f"offset.{v}" in tensors:
-            offsets[v] = _finite(tensors, f"offset.{v}", torch.float64, len(columns[v]))
+    offsets: tuple[Offset, ...] = tuple(
+        _finite(tensors, f"offset.{v}", torch.float64, len(columns[v])) if f"offset.{v}" in tensors else 0.0
+        for v in each
+    )
     filler = _filler(manifest.get("fill", "error"), [len(own) for own in columns], tensors)
     sharpness = float(manifest.get("sharpness", 1.0))
     if not 0.0 < sharpness < inf:
@@ -223,7 +223,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
         )
         batches = Batches(tuple(map(str, batch_names)), *effects)
     names, reduction = tuple(str(view["name"]) for view in views), Reduction(tuple(front_ends))
-    before = (names, columns, tuple(offsets), method, filler, reduction, Scaler(manifest["scaling"], shifts, factors))
+    before = (names, columns, offsets, method, filler, reduction, Scaler(manifest["scaling"], shifts, factors))
     unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()
     model = Model(*before, stored, network, unseen, sharpness, calibration, batches)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
@@ -235,14 +235,13 @@ def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> F
         raise ValueError(f"fill is {how!r}")
     if how == "error":
         return Filler(how)
-    medians, donors = [], []
-    for v, width in enumerate(widths):
-        medians.append(_finite(tensors, f"medians.{v}", torch.float32, width))
-        _check_part(tensors, f"donors.{v}", torch.float32, len(tensors[f"donors.{v}"]), width)
-        donors.append(tensors[f"donors.{v}"].numpy())
-        if np.isinf(donors[v]).any():
+    medians = tuple(_finite(tensors, f"medians.{v}", torch.float32, width) for v, width in enumerate(widths))
+    donors = [tensors[f"donors.{v}"] for v in range(len(widths))]
+    for v, (rows, width) in enumerate(zip(donors, widths, strict=True)):
+        _check_part(tensors, f"donors.{v}", torch.float32, len(rows), width)
+        if rows.isinf().any():
             raise ValueError(f"donors.{v} is not finite")
-    return Filler(how, tuple(medians), tuple(map(NearestRows, donors)))
+    return Filler(how, medians, tuple(NearestRows(rows.numpy()) for rows in donors))
 
 
 def _check_part(tensors: Mapping[str, Tensor], name: str, dtype: torch.dtype, *shape: int) -> None:

@@ -71,13 +71,14 @@ class Reading:
     trusted: bool = False
     new_samples: bool = False
 
-    def chosen(self, path: Path, columns: list[str]) -> list[str]:
-        """The columns of a table that are read: those of `only`, where there are any, without those of `drop`."""
+    def chosen(self, path: Path, columns: list[str]) -> tuple[list[str], list[str]]:
+        """The columns of a table that are read: those of `only`, or all, without those of `drop`; and the others."""
         wanted = [one for one in columns if is_among(one, self.only)] or columns
         kept = [one for one in wanted if not is_among(one, self.drop)]
         if not kept:
             raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
-        return kept
+        known = set(kept)
+        return kept, [one for one in columns if one not in known]
 
 
 AS_USUAL = Reading()
