@@ -112,17 +112,12 @@ def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> 
 
 
 def names_with_values(columns: Sequence[Hashable], found: Mapping[int, TextValues]) -> list[Hashable]:
-    """The names of the columns that `with_values` gives."""
-    check_apart(columns, [columns[c] for c in found])
-    return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
-
-
-def check_apart(columns: Sequence[Hashable], texts: Sequence[Hashable]) -> None:
-    """Refuse columns of text beside one that is called like a value of theirs, as "brand = Acme" is beside "brand"."""
-    known = set(map(str, texts))
+    """The names of the columns that `with_values` gives; "brand = Acme" beside a text column "brand" is refused."""
+    known = {str(columns[c]) for c in found}
     if alike := [name for name in columns if category_of(name) in known]:
         text = category_of(alike[0])
         raise DataError(f"column {alike[0]!r} is called like a value of the text column {text!r}; rename one of them")
+    return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
 
 
 def with_words(
@@ -160,14 +155,14 @@ def encoded_frame(view: Any) -> Any:
             found[c] = _coded(view.columns[c], cells)
     if not found:
         return view
-    check_apart(view.columns, [view.columns[c] for c in found])
     from pandas import DataFrame, concat
 
+    names = names_with_values(list(view.columns), {c: values for c, (values, _) in found.items()})
     parts, empty = [view.iloc[:, [c]] for c in range(view.shape[1])], view.isna()
     for c, (values, codes) in found.items():
-        parts[c] = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
+        parts[c] = DataFrame(values.numbers(codes), index=view.index)
         empty.isetitem(c, np.isnan(codes))
-    wide, gone = concat(parts, axis=1), empty.all(axis=1)
+    wide, gone = concat(parts, axis=1).set_axis(names, axis=1), empty.all(axis=1)
     return wide.mask(gone) if gone.any() else wide
 
 

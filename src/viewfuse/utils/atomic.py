@@ -302,10 +302,8 @@ def keep_version(folder: Path, new: Path) -> Path:
 
 
 def _link(path: Path, target: Path) -> None:
-    """The same file or folder under another name; a copy where the system has no links."""
-    if path.is_symlink():
-        target.symlink_to(os.readlink(path))
-    elif path.is_dir():
+    """The same file, symbolic link or folder under another name; a copy where the system has no links."""
+    if path.is_dir() and not path.is_symlink():
         shutil.copytree(path, target, symlinks=True, copy_function=_link_file)
     else:
         _link_file(path, target)
