@@ -117,22 +117,22 @@ class Shards:
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
-        for path, file in zip(self.paths, files, strict=True):
-            check_repeated(path, file.schema_arrow.names)
-        schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
         if not len(self):
             raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")
-        for path, kinds in zip(self.paths, schemas, strict=True):
-            for name in {**schemas[0], **kinds}:
-                one, other = (schema.get(name) or "not there" for schema in (schemas[0], kinds))
+        first = {field.name: field.type for field in files[0].schema_arrow}
+        for path, file in zip(self.paths, files, strict=True):
+            check_repeated(path, file.schema_arrow.names)
+            kinds = {field.name: field.type for field in file.schema_arrow}
+            for name in {**first, **kinds}:
+                one, other = (schema.get(name) or "not there" for schema in (first, kinds))
                 if one != other:
                     fault = f"{path}: column {name!r} is {other}, but {one} in {self.paths[0].name}"
                     raise DataError(f"{fault}; give all shards the same columns")
-        chosen, sources = _plan(self.paths[0], schemas[0], id_column, blocks)
-        columns = tuple(self._columns(own, schemas[0][own[0]]) for own in sources.values())
+        chosen, sources = _plan(self.paths[0], first, id_column, blocks)
+        columns = tuple(self._columns(own, first[own[0]]) for own in sources.values())
         self.layout = Layout(chosen, sources, columns)
         used = set(self.layout.used)
-        self.ignored = [name for name in schemas[0] if name not in used]
+        self.ignored = [name for name in first if name not in used]
 
     def __len__(self) -> int:
         return sum(self.counts)

@@ -303,11 +303,7 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
 def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
     """The views of one wide table; anything else as it is.
 
-    Only views that are known are looked for, as dots are common in names of columns, such as those of genes.
-
-    Parameters
-    ----------
-    names : views of a model
+    Only views of a model, of these `names`, are looked for: names of columns, such as genes, often have dots.
     """
     (table, *others) = source.views
     heads = [str(column).partition(".") for column in table.columns]

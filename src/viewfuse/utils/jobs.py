@@ -246,11 +246,8 @@ def _libraries(n_modules: int) -> ThreadpoolController:
 def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) -> Iterator[B]:
     """Yield `work(item)` in the order of the items; as many threads work as torch has, with one thread of torch each.
 
-    Inside of `work` itself the items are worked on in turn, since all threads are taken.
-
-    Parameters
-    ----------
-    share : threads that one item counts for; where items take much memory, fewer are worked on at a time
+    Inside of `work` itself the items are worked on in turn, since all threads are taken. `share` says how many threads
+    one item counts for; where items take much memory, fewer are worked on at a time.
     """
     if getattr(_this_thread, "is_taken", False):
         yield from map(work, items)

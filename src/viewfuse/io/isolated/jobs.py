@@ -54,9 +54,7 @@ Blocks = Mapping[str, str | Sequence[str]]
 class Reading:
     """How files are read: the options of `read_views`.
 
-    Attributes
-    ----------
-    new_samples : whether a fitted model places the samples, so that tables need no id in common
+    With `new_samples` a fitted model places the samples, so tables need no id in common.
     """
 
     id_column: str | None = None
@@ -86,13 +84,9 @@ AS_USUAL = Reading()
 
 @dataclass(frozen=True)
 class ReadJob:
-    """One file, and how it is read.
+    """One file, and how it is read; for .h5ad the `use` of its reading has a place per view.
 
-    Attributes
-    ----------
-    reading : for .h5ad its `use` has a place per view
-    copy, results : where nothing is to be read, but results in an .npz file are to be written into this copy of an
-        .h5mu or .h5ad file
+    With `copy` nothing is read: `results` in an .npz file are written into this copy of an .h5mu or .h5ad file.
     """
 
     path: Path

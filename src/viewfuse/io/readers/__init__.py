@@ -96,9 +96,7 @@ def read_views(
 def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
-    Parameters
-    ----------
-    options : those of `read_views`
+    The options are those of `read_views`.
     """
     yield from open_source(paths, Reading(**options, new_samples=True)).chunks(size)
 

@@ -224,16 +224,10 @@ def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str
 
 
 class Cells:
-    """Collects the cells of one file as numbers, block by block; texts are numbered, and become columns in the end.
+    """Collects the cells of some columns of a file as numbers, block by block.
 
-    Parameters
-    ----------
-    columns : names of those that are read
-    commas : whether 1,5 may stand for 1.5: where no comma separates cells
-
-    Attributes
-    ----------
-    texts : per column of text, by its number, the different ones
+    The different texts of a column of text are numbered (`texts`, by the number of the column), and become columns in
+    the end. With `commas` 1,5 may stand for 1.5: where no comma separates cells.
     """
 
     def __init__(self, path: Path, columns: Sequence[Any], *, commas: bool = False) -> None:
