@@ -36,6 +36,7 @@ _SIGN = " = "
 MOST_ABSENT = 0.2
 """Share of a model's columns that may be absent in new samples; their cells are empty."""
 _LISTED = 20
+TOO_MANY = f" has more than {MOST_VALUES} different texts, too many for a category; "
 DROP: tuple[str | Setting, ...] = (
     "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
 )  # fmt: skip
@@ -196,7 +197,7 @@ def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np
     values = TextValues()
     codes = [np.nan if cell is None else values.code(str(cell)) for cell in cells]
     if None in codes:
-        raise DataError(too_many(f"column {name!r}"), *DROP)
+        raise DataError(f"column {name!r}{TOO_MANY}", *DROP)
     return values, np.array(codes, dtype=np.float64)
 
 
@@ -213,11 +214,6 @@ def _is_text(cells: Sequence[Any], has_text: bool) -> bool:
     if not known:
         return has_text
     return all(isinstance(cell, str) and not is_number(cell) for cell in known) and is_value(known[0])
-
-
-def too_many(column: str) -> str:
-    """What is wrong with a column of names or remarks."""
-    return f"{column} has more than {MOST_VALUES} different texts, too many for a category; "
 
 
 class Matching(NamedTuple):

@@ -96,11 +96,10 @@ class Layout:
 
     def measured(self, numbers: Any, place: slice) -> NDArray[Any]:
         """Numbers of some columns that stand in turn, of shape (rows, columns), less what they are measured from."""
-        offset = self.offset_of(place)
-        table = parquet.floats(numbers, np.float64 if np.any(offset) else np.float32).reshape(
-            -1, place.stop - place.start
-        )
-        return table - offset if np.any(offset) else table
+        offset, width = self.offset_of(place), place.stop - place.start
+        if not np.any(offset):
+            return parquet.floats(numbers, np.float32).reshape(-1, width)
+        return parquet.floats(numbers, np.float64).reshape(-1, width) - offset
 
 
 class Shards:
@@ -231,9 +230,7 @@ class Shards:
                 cells = table.column(name).combine_chunks()
                 flat, width = (cells.flatten(), place.stop - place.start) if parquet.is_list(cells.type) else (cells, 1)
                 if flat.null_count and "int" in str(flat.type):  # all at once they would become floats
-                    yield from (
-                        (column + c, parquet.nth(flat, c, width).drop_null().to_numpy()[:, None]) for c in range(width)
-                    )
+                    yield from ((column + c, flat[c::width].drop_null().to_numpy()[:, None]) for c in range(width))
                     continue
                 numbers = flat.to_numpy(zero_copy_only=False)
                 if numbers.dtype.kind in "fiu":

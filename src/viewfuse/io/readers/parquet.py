@@ -172,13 +172,6 @@ def _different(column: Any) -> list[Any]:
     return list(column.drop_null().unique()[:SAMPLED].to_pylist())
 
 
-def nth(cells: Any, column: int, width: int) -> Any:
-    """A column of those that stand in turn in one of pyarrow."""
-    import pyarrow
-
-    return cells.take(pyarrow.array(np.arange(column, len(cells), width)))
-
-
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
     import pyarrow
@@ -195,7 +188,7 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
             there, flat = unlisted(where, batch.column(0), width, before)
             block = np.full((len(there), width), np.nan)
             block[there] = floats(flat, np.float64).reshape(-1, width)
-            reader.add(block, lambda c, flat=flat: _different(nth(flat, c, width)))  # type: ignore[misc]
+            reader.add(block, lambda c, flat=flat: _different(flat[c::width]))  # type: ignore[misc]
             before += len(there)
     except pyarrow.ArrowInvalid as error:  # of pyarrow before 26
         if "Expected all lists to be of size" not in str(error):

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data import digits
-from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
+from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
 from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
@@ -314,7 +314,7 @@ class Cells:
         column, unlike = f"column {self._columns[c]!r}", "unlike other cells of the column; correct it, or empty it if"
         if kind == "text":
             if not is_number(cell):
-                raise DataError(f"{self._path}, {too_many(column)}", *DROP)
+                raise DataError(f"{self._path}, {column}{TOO_MANY}", *DROP)
             name, cell = self._first[c]
         fault: tuple[str | Setting, ...]
         if kind == "date":
