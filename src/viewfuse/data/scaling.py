@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.given import are_numbered, dense_rows
+from viewfuse.data.given import Mask, are_numbered, dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
@@ -164,7 +164,7 @@ def _plain_columns(width: int, blocks: Sequence[Sequence[int]]) -> NDArray[np.in
 
 
 def _measure(
-    array: Values, present: NDArray[np.bool_], kind: str, blocks: Sequence[Sequence[int]]
+    array: Values, present: Mask, kind: str, blocks: Sequence[Sequence[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and factor of every column, from the rows that are present, a part at a time."""
     if kind == "none" or not present.any():
@@ -266,7 +266,7 @@ def _pairs(n_views: int) -> list[tuple[int, int]]:
     return [(order[place], order[(place + step) % n_views]) for step in steps for place in range(n_views)]
 
 
-def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _shared_rows(shared: Mask) -> NDArray[np.int64]:
     """The rows that are true, at most `_MOST_ROWS` of them, always the same ones."""
     rows = np.flatnonzero(shared)
     return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])

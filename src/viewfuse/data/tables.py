@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from viewfuse.data import digits, sparse_tables
 from viewfuse.data.alignment import AnnotatedTable
 from viewfuse.data.digits import Offset, single
-from viewfuse.data.given import dense_rows, is_sparse, is_sparse_frame
+from viewfuse.data.given import Mask, Names, dense_rows, is_sparse, is_sparse_frame
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
 
@@ -29,7 +29,7 @@ class Table(NamedTuple):
 
     name: str
     values: Any
-    columns: Sequence[Hashable]
+    columns: Names
 
     @property
     def is_none(self) -> bool:
@@ -104,7 +104,7 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     return values
 
 
-def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDArray[Any]:
+def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
     """Object cells as numbers, None as NaN, in the rows that may be looked at; anything else is refused."""
     if table.values.dtype.kind != "O":
         return table.values
@@ -129,7 +129,7 @@ def _place(table: Table, row: int, column: int, ids: NDArray[Any]) -> str:
     return f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}"
 
 
-def called(columns: Sequence[Hashable], column: int) -> str:
+def called(columns: Names, column: int) -> str:
     """The number of a column, with its name where that is another."""
     name = columns[column]
     return str(column) if name == column else f"{column} ({name!r})"
@@ -141,9 +141,7 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
     return str(row) if name == row else f"{row} (id {name!r})"
 
 
-def present_rows(
-    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], *, placed: bool = False
-) -> tuple[Any, NDArray[np.bool_], Offset]:
+def present_rows(table: Table, allowed: Mask, ids: NDArray[Any], *, placed: bool = False) -> tuple[Any, Mask, Offset]:
     """Check the rows that may be looked at; return values, zero where missing, who is present, and the offset.
 
     Values are float32, measured from the offset. Those of samples that a model places (`placed`) stay as they are, for
@@ -177,7 +175,7 @@ def present_rows(
     return digits.measured(given, present, offset), present, offset
 
 
-def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+def column_bounds(array: Any, present: Mask) -> tuple[NDArray[Any], NDArray[Any]]:
     """Least and largest value of every column over the rows that are present, of which there is one at least.
 
     Empty cells do not count; a column of nothing else has NaN.
@@ -189,14 +187,14 @@ def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any],
     return np.fmin.reduce([low for low, _ in pairs]), np.fmax.reduce([high for _, high in pairs])
 
 
-def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
+def present_parts(array: Any, present: Mask) -> Iterator[NDArray[Any]]:
     """The rows that are present, a part at a time; those of a sparse array are made dense for it."""
     if is_sparse(array):
         return sparse_tables.dense_parts(array, present)
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
-def _offset(table: Table, given: Any, present: NDArray[np.bool_]) -> Offset:
+def _offset(table: Table, given: Any, present: Mask) -> Offset:
     """What columns are measured from that vary, but not within the digits of float32: all of their values, or most.
 
     Columns whose distances from a number near them lose these digits as well are refused.

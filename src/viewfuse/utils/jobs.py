@@ -145,9 +145,7 @@ def _apart(function: Callable[..., Any], threads: int | None, owner: int, place:
     return place, result, error, notices
 
 
-def _outcomes(
-    call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int
-) -> Generator[Outcome, None, None]:
+def _outcomes(call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int) -> Outcomes:
     """Yield the outcome of each job as it gets done; those that ran when a worker ended are tried again alone."""
     running: dict[int, tuple[Any, ...]] = {}
 
