@@ -135,19 +135,9 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    shifts, factors = [], []
-    for v, (array, blocks) in enumerate(zip(views.arrays, _blocks(views), strict=True)):
-        low, factor = 0.0, 1.0
-        if views.mask[:, v].any():
-            least, largest = column_bounds(array, views.mask[:, v])
-            plain = _plain_columns(array.shape[1], blocks)
-            low = float(least[plain].min())
-            factor = float(largest[plain].max()) - low or 1.0
-        shifts.append(np.full(array.shape[1], low))
-        factors.append(np.full(array.shape[1], factor))
-        for block in blocks:
-            shifts[v][block], factors[v][block] = 0.0, _APART
-    return Scaler("minmax", tuple(shifts), tuple(factors), (True,) * len(shifts))
+    given = zip(views.arrays, views.mask.T, _blocks(views), strict=True)
+    shifts, factors = zip(*(_measure(array, own, "one range", blocks) for array, own, blocks in given), strict=True)
+    return Scaler("minmax", shifts, factors, (True,) * len(shifts))
 
 
 def _blocks(views: Views) -> list[list[list[int]]]:
@@ -170,11 +160,15 @@ def _measure(
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
+    n, plain = present.sum(), _plain_columns(len(low), blocks)
+    if kind == "one range":
+        low, high = np.full_like(low, low[plain].min()), np.full_like(high, high[plain].max())
+        low[[c for block in blocks for c in block]] = 0.0
     # A constant column has no width; dividing by 1 keeps it, at zero.
-    constant, n, plain = high == low, present.sum(), _plain_columns(len(low), blocks)
-    if kind in ("minmax", "range", "rows"):
+    constant = high == low
+    if kind in ("minmax", "one range", "range", "rows"):
         widest = np.full_like(low, (high - low)[plain].max())
-        width = {"minmax": high - low, "range": widest, "rows": widest / _WIDEST_OF_ROWS}[kind]
+        width = {"range": widest, "rows": widest / _WIDEST_OF_ROWS}.get(kind, high - low)
         factor = np.where(constant, 1.0, width)
         for block in blocks:
             factor[block] = _APART
