@@ -145,13 +145,9 @@ def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> Mask:
     return (spread > 0) & (is_mark | (second - ordered[0] > far * spread))
 
 
-def check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+def check_one_table(X: Any, y: Any) -> None:
+    """Refuse one sparse table alone, as scikit-learn's checks want it, and a second table as y, which would be lost."""
     if is_one_table(X) and hasattr(type(X), "toarray"):
         raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def check_no_second_view(X: Any, y: Any) -> None:
-    """A second table given as y would not be clustered."""
     if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
         raise DataError("y is no view, but a table was given as y; pass all views together: fit([first, second])")
