@@ -67,6 +67,11 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     return table
 
 
+def stored_bytes(matrix: csr_array) -> int:
+    """Bytes that a sparse matrix takes."""
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+
 def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
     """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
     rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])

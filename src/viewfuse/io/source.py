@@ -20,7 +20,7 @@ from viewfuse.data.alignment import id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
 from viewfuse.data.given import is_sparse
 from viewfuse.data.known.batches import with_batch
-from viewfuse.data.sparse_tables import nan_rows, spread_rows
+from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.io.safety import computing_limit
@@ -234,8 +234,7 @@ class FileSource(Contents):
         """What reading a view takes beyond what is there: rows in order, the same with gaps, and as float32."""
         values, n = self.views[v].values, len(self)
         if is_sparse(values):
-            stored = values.data.nbytes + values.indices.nbytes + values.indptr.nbytes
-            return int(2 * stored + values.indptr.itemsize * n)
+            return 2 * stored_bytes(values) + values.indptr.itemsize * n
         itemsize = 4 if values.dtype == np.float32 else values.dtype.itemsize + 4
         loaded = self._rows[v] is None and isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
         copies = 0 if loaded and values.dtype == np.float32 else itemsize
