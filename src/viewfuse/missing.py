@@ -8,16 +8,15 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from viewfuse.data.alignment import checked_mask
 from viewfuse.data.digits import exact_frame, has_long_numbers
-from viewfuse.data.given import has_row_labels, is_annotated, is_sparse, is_table
+from viewfuse.data.given import Mask, has_row_labels, is_annotated, is_sparse, is_table
 from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong
 
-Mask = NDArray[np.bool_]
 Seed = int | np.random.Generator | None
 
 

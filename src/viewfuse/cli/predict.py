@@ -70,7 +70,7 @@ def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine:
 
     fitted = load(model, device=device)
     placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
-    facts = {**placed.facts(), "drift": in_short(placed.novel, placed.samples)}
+    facts = {**placed.facts(), "drift": in_short(placed.counts["novel"], placed.counts["samples"])}
     return _with_filled(facts, placed.filled, out)
 
 

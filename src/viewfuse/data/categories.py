@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.digits import Offset, is_number
-from viewfuse.data.given import is_sparse
+from viewfuse.data.given import Mask, Names, is_sparse
 from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn
@@ -36,6 +36,7 @@ _SIGN = " = "
 MOST_ABSENT = 0.2
 """Share of a model's columns that may be absent in new samples; their cells are empty."""
 _LISTED = 20
+TOO_MANY = f" has more than {MOST_VALUES} different texts, too many for a category; "
 DROP: tuple[str | Setting, ...] = (
     "leave it out with ", Setting("drop"), ", or name it with ", Setting("id_column"), " if it holds ids",
 )  # fmt: skip
@@ -57,7 +58,7 @@ def category_of(column: Hashable) -> str | None:
     return name if sign and name else None
 
 
-def categories_in(columns: Sequence[Hashable]) -> dict[str, list[int]]:
+def categories_in(columns: Names) -> dict[str, list[int]]:
     """Per category the places of its columns."""
     found: dict[str, list[int]] = {}
     for place, column in enumerate(() if isinstance(columns, range) else columns):
@@ -66,7 +67,7 @@ def categories_in(columns: Sequence[Hashable]) -> dict[str, list[int]]:
     return found
 
 
-def blocks_of(columns: Sequence[Hashable], array: Any, present: NDArray[np.bool_]) -> list[list[int]]:
+def blocks_of(columns: Names, array: Any, present: Mask) -> list[list[int]]:
     """Per category of a view the places of its columns, where these hold nothing but 0 and 1."""
     if is_sparse(array):
         return []
@@ -111,23 +112,16 @@ def with_values(table: NDArray[np.float64], found: Mapping[int, TextValues]) -> 
     return wide
 
 
-def names_with_values(columns: Sequence[Hashable], found: Mapping[int, TextValues]) -> list[Hashable]:
-    """The names of the columns that `with_values` gives."""
-    check_apart(columns, [columns[c] for c in found])
-    return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
-
-
-def check_apart(columns: Sequence[Hashable], texts: Sequence[Hashable]) -> None:
-    """Refuse columns of text beside one that is called like a value of theirs, as "brand = Acme" is beside "brand"."""
-    known = set(map(str, texts))
+def names_with_values(columns: Names, found: Mapping[int, TextValues]) -> list[Hashable]:
+    """The names of the columns that `with_values` gives; "brand = Acme" beside a text column "brand" is refused."""
+    known = {str(columns[c]) for c in found}
     if alike := [name for name in columns if category_of(name) in known]:
         text = category_of(alike[0])
         raise DataError(f"column {alike[0]!r} is called like a value of the text column {text!r}; rename one of them")
+    return [name for c, own in enumerate(columns) for name in (found[c].columns(own) if c in found else [own])]
 
 
-def with_words(
-    array: Any, present: NDArray[np.bool_], columns: Sequence[Hashable], known: Sequence[Hashable]
-) -> tuple[Any, Sequence[Hashable]]:
+def with_words(array: Any, present: Mask, columns: Names, known: Names) -> tuple[Any, Names]:
     """New samples that say yes or no only, or nothing, where a model knows other values: with columns of its values."""
     other = set(columns) - set(known)
     values = {name: places for name, places in categories_in(known).items() if name in other}
@@ -160,20 +154,18 @@ def encoded_frame(view: Any) -> Any:
             found[c] = _coded(view.columns[c], cells)
     if not found:
         return view
-    check_apart(view.columns, [view.columns[c] for c in found])
     from pandas import DataFrame, concat
 
+    names = names_with_values(list(view.columns), {c: values for c, (values, _) in found.items()})
     parts, empty = [view.iloc[:, [c]] for c in range(view.shape[1])], view.isna()
     for c, (values, codes) in found.items():
-        parts[c] = DataFrame(values.numbers(codes), index=view.index, columns=values.columns(view.columns[c]))
+        parts[c] = DataFrame(values.numbers(codes), index=view.index)
         empty.isetitem(c, np.isnan(codes))
-    wide, gone = concat(parts, axis=1), empty.all(axis=1)
+    wide, gone = concat(parts, axis=1).set_axis(names, axis=1), empty.all(axis=1)
     return wide.mask(gone) if gone.any() else wide
 
 
-def encoded_rows(
-    rows: Sequence[Sequence[Any] | None], columns: Sequence[Hashable]
-) -> tuple[Sequence[Sequence[Any] | None], Sequence[Hashable]]:
+def encoded_rows(rows: Sequence[Sequence[Any] | None], columns: Names) -> tuple[Sequence[Sequence[Any] | None], Names]:
     """Rows of cells, None for one that is missing, whose columns of text are replaced."""
     there = [row for row in rows if row is not None]
     has_text = any(isinstance(cell, str) for row in there for cell in row)
@@ -201,7 +193,7 @@ def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np
     values = TextValues()
     codes = [np.nan if cell is None else values.code(str(cell)) for cell in cells]
     if None in codes:
-        raise DataError(too_many(f"column {name!r}"), *DROP)
+        raise DataError(f"column {name!r}{TOO_MANY}", *DROP)
     return values, np.array(codes, dtype=np.float64)
 
 
@@ -220,11 +212,6 @@ def _is_text(cells: Sequence[Any], has_text: bool) -> bool:
     return all(isinstance(cell, str) and not is_number(cell) for cell in known) and is_value(known[0])
 
 
-def too_many(column: str) -> str:
-    """What is wrong with a column of names or remarks."""
-    return f"{column} has more than {MOST_VALUES} different texts, too many for a category; "
-
-
 class Matching(NamedTuple):
     """Where the columns of a model stand in new samples, -1 where one is absent; None where all stand in order.
 
@@ -233,14 +220,12 @@ class Matching(NamedTuple):
     """
 
     places: NDArray[np.int64] | None = None
-    ignored: Sequence[Hashable] = ()
+    ignored: Names = ()
     zero: Sequence[int] = ()
     others: Sequence[int] = ()
 
 
-def match_columns(
-    view: str, given: Sequence[Hashable], fitted: Sequence[Hashable], plain: Collection[str] = ()
-) -> Matching:
+def match_columns(view: str, given: Names, fitted: Names, plain: Collection[str] = ()) -> Matching:
     """Match by name, 7 like "7"; where one side has no names there must be as many columns in both, in one order.
 
     `plain` are no categories, though columns are called like their values, such as "dose = 1": they hold other numbers.
@@ -289,9 +274,7 @@ def match_columns(
     return Matching(places, unknown, zero, others)
 
 
-def _warn_of_categories(
-    view: str, values: Mapping[str, Sequence[Hashable] | None], known: Collection[Hashable]
-) -> None:
+def _warn_of_categories(view: str, values: Mapping[str, Names | None], known: Collection[Hashable]) -> None:
     """Warn of categories that are not there, of which no value is known, or one in other capitals: they count as none.
 
     `values` are those that the new samples have of each category of the model.
@@ -312,7 +295,7 @@ def _warn_of_categories(
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, but {other!r} is; spell both alike"))
 
 
-def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Sequence[Hashable]:
+def _spelled_alike(given: Names, fitted: Names) -> Names:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
     texts: dict[str, Any] = {str(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
@@ -320,7 +303,7 @@ def _spelled_alike(given: Sequence[Hashable], fitted: Sequence[Hashable]) -> Seq
     return [alike.get(name, name) for name in given]
 
 
-def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
+def _are_nameless(columns: Names, others: Names) -> bool:
     """Whether columns have no names to match with those of the other side.
 
     Those of an array have none. Those of a data frame that was made of one are 0, 1, 2, ..., which are names beside
@@ -331,9 +314,8 @@ def _are_nameless(columns: Sequence[Hashable], others: Sequence[Hashable]) -> bo
 
 
 def conformed(
-    view: str, array: Any, present: NDArray[np.bool_], offset: Offset, given: Sequence[Hashable],
-    fitted: Sequence[Hashable],
-) -> tuple[Any, NDArray[np.bool_], Offset, Sequence[Hashable]]:  # fmt: skip
+    view: str, array: Any, present: Mask, offset: Offset, given: Names, fitted: Names
+) -> tuple[Any, Mask, Offset, Names]:
     """A view with the columns of the model, who has it, its offset, and the columns that are left out.
 
     Cells of absent columns are empty; who has values in other columns only lacks the view.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.given import is_sparse, only_counted, take
+from viewfuse.data.given import Mask, Names, is_sparse, only_counted, take
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
@@ -45,7 +45,7 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
         if np.isnan(values).any():
             values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
         zeros, parts = (values == 0).mean(axis=0), iter([(np.arange(width), values)])
-    found: dict[str, NDArray[np.bool_]] = {}
+    found: dict[str, Mask] = {}
     for columns, part in parts:
         for why, which in _reasons(part, zeros[columns]).items():
             found.setdefault(why, np.zeros(width, dtype=bool))[columns] = which
@@ -97,7 +97,7 @@ def check_samples(views: Views, n_clusters: int) -> None:
         raise DataError(line)
 
 
-def _values_alike(name: str, columns: Sequence[Hashable]) -> list[str]:
+def _values_alike(name: str, columns: Names) -> list[str]:
     """Two values of a category that differ only in capitals stay two values."""
     first: dict[str, str] = {}
     values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
@@ -123,7 +123,7 @@ def isolated_views(views: Views) -> list[str]:
     return lines
 
 
-def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
+def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str, Mask]:
     """Per reason, which columns; `rows` of shape (samples, columns), `zeros` the share of zeros in each column."""
     far = np.where(zeros > 0.5, _FAR_BESIDE_ZEROS, _FAR)
     ordered = np.sort(rows, axis=0)
@@ -136,7 +136,7 @@ def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str,
     }
 
 
-def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> Mask:
     """Columns whose lowest value is `far` from all others, of which there are several; `ordered` is sorted by rows."""
     n_lowest = (ordered == ordered[0]).sum(axis=0)
     second = ordered[np.minimum(n_lowest, len(ordered) - 1), np.arange(ordered.shape[1])]
@@ -145,13 +145,9 @@ def _lone_end(ordered: NDArray[np.float32], far: NDArray[np.float64]) -> NDArray
     return (spread > 0) & (is_mark | (second - ordered[0] > far * spread))
 
 
-def check_not_bare_sparse(X: Any) -> None:
-    """One sparse table alone is refused, as scikit-learn's checks want it of estimators that make it dense."""
+def check_one_table(X: Any, y: Any) -> None:
+    """Refuse one sparse table alone, as scikit-learn's checks want it, and a second table as y, which would be lost."""
     if is_one_table(X) and hasattr(type(X), "toarray"):
         raise DataError("X is sparse, which is not supported for one table alone; pass [X]")
-
-
-def check_no_second_view(X: Any, y: Any) -> None:
-    """A second table given as y would not be clustered."""
     if is_one_table(X) and len(getattr(y, "shape", ())) == 2 and y.shape[1] > 1:
         raise DataError("y is no view, but a table was given as y; pass all views together: fit([first, second])")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import is_sparse
+from viewfuse.data.given import Mask, is_sparse
 from viewfuse.utils import memory
 
 ROWS_THAT_VARY = 10
@@ -58,7 +58,7 @@ def single(numbers: NDArray[Any]) -> NDArray[np.float32]:
         return numbers.astype(np.float32, copy=False)
 
 
-def measured(given: NDArray[Any], present: NDArray[np.bool_], offset: Offset) -> NDArray[np.float32]:
+def measured(given: NDArray[Any], present: Mask, offset: Offset) -> NDArray[np.float32]:
     """In float32, measured from `offset`, with zeros where a row is missing; the same memory where that is possible."""
     if not np.any(offset) and given.dtype == np.float32 and given.flags.c_contiguous and present.all():
         return locked(given)
@@ -121,10 +121,10 @@ class Lossy(NamedTuple):
 
     columns: NDArray[np.int64]
     near: NDArray[np.float64]
-    kept: NDArray[np.bool_]
+    kept: Mask
 
 
-def lossy_columns(given: Any, present: NDArray[np.bool_], alike: NDArray[np.bool_] | bool = False) -> Lossy:
+def lossy_columns(given: Any, present: Mask, alike: Mask | bool = False) -> Lossy:
     """Look at a few rows of a view; `alike`, of shape (columns,), are known to lose all of their differences."""
     rows, none = np.flatnonzero(present), Lossy(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     if len(rows) < ROWS_THAT_VARY or given.dtype.itemsize < 4 or given.dtype == np.float32:
@@ -156,7 +156,7 @@ def lost_in_words(number: float) -> str:
     )
 
 
-def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) -> NDArray[np.bool_]:
+def loses_digits(rows: NDArray[Any], kind: type[np.floating[Any]] = np.float32) -> Mask:
     """Which columns lose digits that tell their rows apart as floats of that kind, of shape (columns,).
 
     Rounding is compared with how far apart neighbours are, a tenth of the rows from the next one: far rows are few, so

@@ -6,7 +6,7 @@ the same view, or medians of columns.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import is_sparse
+from viewfuse.data.given import Mask, Names, is_sparse
 from viewfuse.data.sparse_tables import rows_of_cells, with_data
 from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views
@@ -53,7 +53,7 @@ class NearestRows:
     values: NDArray[np.float32]
 
     @cached_property
-    def _observed(self) -> NDArray[np.bool_]:
+    def _observed(self) -> Mask:
         return ~np.isnan(self.values)
 
     @cached_property
@@ -81,7 +81,7 @@ class NearestRows:
         return np.unique(np.packbits(self._observed, axis=0).T, axis=0, return_inverse=True)[1].ravel()
 
     @cached_property
-    def is_whole(self) -> NDArray[np.bool_]:
+    def is_whole(self) -> Mask:
         """Columns of whole numbers, of shape (columns,): counts and codes, which stay such."""
         return np.asarray((np.rint(self.values) == self.values).sum(axis=0) == self._observed.sum(axis=0))
 
@@ -121,7 +121,7 @@ class NearestRows:
     def _lend(
         self, rows: NDArray[np.float32], far: NDArray[np.float64], own: NDArray[np.int64], c: NDArray[np.int64],
         near: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:  # fmt: skip
+    ) -> Mask:  # fmt: skip
         """Fill cells with the mean of the first of their candidates `near`, of shape (cells, candidates).
 
         Returns which have too few donors among them.
@@ -248,7 +248,7 @@ def _spread(rows: NDArray[Any], most: int) -> NDArray[Any]:
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
 
 
-def column_medians(array: Any, present: NDArray[np.bool_]) -> NDArray[np.float32]:
+def column_medians(array: Any, present: Mask) -> NDArray[np.float32]:
     """Of the observed cells of every column, of shape (columns,); 0 without any. Whole numbers stay whole.
 
     Of many rows some are looked at, evenly spread.
@@ -280,7 +280,7 @@ class EmptyCells:
 
     view: str
     n_rows: int
-    columns: Sequence[Hashable]
+    columns: Names
     counts: NDArray[np.int64]
     by_median: int = 0
 
@@ -331,7 +331,7 @@ def count_empty(views: Views) -> list[EmptyCells]:
     return found
 
 
-def empty_parts(array: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+def empty_parts(array: Any) -> Iterator[tuple[NDArray[np.int64], Mask]]:
     """Rows of a view that have an empty cell, with their empty cells, of shape (rows, columns), a part at a time."""
     if is_sparse(array):  # in which only columns that are not there are empty
         places = np.flatnonzero(rows_of_cells(array, np.isnan(array.data)))

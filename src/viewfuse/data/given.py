@@ -21,6 +21,10 @@ _ROUNDING = 1e-7
 """Of the mean: what float32 cannot tell from none."""
 Values: TypeAlias = Any
 """A dense array or a scipy.sparse matrix of shape (samples, columns)."""
+Mask: TypeAlias = NDArray[np.bool_]
+"""Whether something is there: of shape (samples,), or (samples, views)."""
+Names: TypeAlias = Sequence[Hashable]
+"""Of samples or columns: text, numbers, whatever can be a key."""
 
 
 def is_sparse(array: Any) -> TypeGuard[csr_array]:
@@ -114,7 +118,7 @@ def has_row_labels(view: Any) -> bool:
     return not (type(index).__name__ == "RangeIndex" and index.start == 0 and (index.step == 1 or len(index) < 2))
 
 
-def are_numbered(columns: Sequence[Sequence[Hashable]]) -> bool:
+def are_numbered(columns: Sequence[Names]) -> bool:
     """Whether no view has columns with names, so that none is that of a category; None has no columns at all."""
     return all(isinstance(own, range) or len(own) == 0 for own in columns)
 
@@ -124,7 +128,7 @@ def only_counted(ids: NDArray[Any]) -> bool:
     return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
 
 
-def parts_of(values: Values, present: NDArray[np.bool_]) -> Iterator[Values]:
+def parts_of(values: Values, present: Mask) -> Iterator[Values]:
     """The rows that are present, a part at a time and in order; sparse parts are CSR."""
     table = canonical(values) if is_sparse(values) else values
     for rows in part_slices(table):
@@ -190,7 +194,7 @@ def times_columns(part: Values, factors: NDArray[np.float64]) -> Values:
     return part * factors
 
 
-def column_deviations(values: Values, present: NDArray[np.bool_]) -> NDArray[np.float64]:
+def column_deviations(values: Values, present: Mask) -> NDArray[np.float64]:
     """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
     n, width = int(present.sum()), values.shape[1]
     mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.given import are_numbered, dense_rows
+from viewfuse.data.given import Mask, are_numbered, dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
@@ -135,19 +135,9 @@ def fit_scaler(views: Views, kind: str, units: Sequence[Unit] = ()) -> Scaler:
 
 def fit_whole_views(views: Views) -> Scaler:
     """What brings every view to 0..1 as one array: its columns have one least and one largest value in common."""
-    shifts, factors = [], []
-    for v, (array, blocks) in enumerate(zip(views.arrays, _blocks(views), strict=True)):
-        low, factor = 0.0, 1.0
-        if views.mask[:, v].any():
-            least, largest = column_bounds(array, views.mask[:, v])
-            plain = _plain_columns(array.shape[1], blocks)
-            low = float(least[plain].min())
-            factor = float(largest[plain].max()) - low or 1.0
-        shifts.append(np.full(array.shape[1], low))
-        factors.append(np.full(array.shape[1], factor))
-        for block in blocks:
-            shifts[v][block], factors[v][block] = 0.0, _APART
-    return Scaler("minmax", tuple(shifts), tuple(factors), (True,) * len(shifts))
+    given = zip(views.arrays, views.mask.T, _blocks(views), strict=True)
+    shifts, factors = zip(*(_measure(array, own, "one range", blocks) for array, own, blocks in given), strict=True)
+    return Scaler("minmax", shifts, factors, (True,) * len(shifts))
 
 
 def _blocks(views: Views) -> list[list[list[int]]]:
@@ -164,17 +154,21 @@ def _plain_columns(width: int, blocks: Sequence[Sequence[int]]) -> NDArray[np.in
 
 
 def _measure(
-    array: Values, present: NDArray[np.bool_], kind: str, blocks: Sequence[Sequence[int]]
+    array: Values, present: Mask, kind: str, blocks: Sequence[Sequence[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and factor of every column, from the rows that are present, a part at a time."""
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
+    n, plain = present.sum(), _plain_columns(len(low), blocks)
+    if kind == "one range":
+        low, high = np.full_like(low, low[plain].min()), np.full_like(high, high[plain].max())
+        low[[c for block in blocks for c in block]] = 0.0
     # A constant column has no width; dividing by 1 keeps it, at zero.
-    constant, n, plain = high == low, present.sum(), _plain_columns(len(low), blocks)
-    if kind in ("minmax", "range", "rows"):
+    constant = high == low
+    if kind in ("minmax", "one range", "range", "rows"):
         widest = np.full_like(low, (high - low)[plain].max())
-        width = {"minmax": high - low, "range": widest, "rows": widest / _WIDEST_OF_ROWS}[kind]
+        width = {"range": widest, "rows": widest / _WIDEST_OF_ROWS}.get(kind, high - low)
         factor = np.where(constant, 1.0, width)
         for block in blocks:
             factor[block] = _APART
@@ -266,7 +260,7 @@ def _pairs(n_views: int) -> list[tuple[int, int]]:
     return [(order[place], order[(place + step) % n_views]) for step in steps for place in range(n_views)]
 
 
-def _shared_rows(shared: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _shared_rows(shared: Mask) -> NDArray[np.int64]:
     """The rows that are true, at most `_MOST_ROWS` of them, always the same ones."""
     rows = np.flatnonzero(shared)
     return np.sort(np.random.RandomState(0).permutation(rows)[:_MOST_ROWS])

@@ -5,26 +5,17 @@ from __future__ import annotations
 import reprlib
 import sys
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data import digits
+from viewfuse.data import digits, sparse_tables
 from viewfuse.data.alignment import AnnotatedTable
 from viewfuse.data.digits import Offset, single
-from viewfuse.data.given import dense_rows, is_sparse, is_sparse_frame
-from viewfuse.data.sparse_tables import (
-    canonical,
-    check_sparse,
-    dense_parts,
-    nan_rows,
-    rows_of_cells,
-    with_data,
-    with_empty_rows,
-)
+from viewfuse.data.given import Mask, Names, dense_rows, is_sparse, is_sparse_frame
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
 
@@ -38,7 +29,7 @@ class Table(NamedTuple):
 
     name: str
     values: Any
-    columns: Sequence[Hashable]
+    columns: Names
 
     @property
     def is_none(self) -> bool:
@@ -67,7 +58,7 @@ def read_table(name: str, view: Any) -> Table:
         )
     kind = values.dtype.kind
     if is_sparse(values):
-        check_sparse(f"view {name!r}", values)
+        sparse_tables.check_sparse(f"view {name!r}", values)
     if kind == "c":
         raise DataError(f"view {name!r}: Complex data not supported; pass real and imaginary parts as columns")
     if kind not in ("fiub" if is_sparse(values) else "fiubO"):
@@ -75,7 +66,7 @@ def read_table(name: str, view: Any) -> Table:
         raise DataError(f"view {name!r} holds {held}, not real numbers; encode them as numbers or drop them")
     names = getattr(view, "column_names", getattr(view, "columns", None))  # tables of pyarrow have the former
     columns = range(values.shape[1]) if names is None else list(names)
-    return Table(name, canonical(values) if is_sparse(values) else values, columns)
+    return Table(name, sparse_tables.canonical(values) if is_sparse(values) else values, columns)
 
 
 def as_array(name: str, view: Any) -> NDArray[Any]:
@@ -113,7 +104,7 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     return values
 
 
-def _numbers(table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any]) -> NDArray[Any]:
+def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
     """Object cells as numbers, None as NaN, in the rows that may be looked at; anything else is refused."""
     if table.values.dtype.kind != "O":
         return table.values
@@ -138,7 +129,7 @@ def _place(table: Table, row: int, column: int, ids: NDArray[Any]) -> str:
     return f"view {table.name!r}, row {labelled(row, ids)}, column {called(table.columns, column)}"
 
 
-def called(columns: Sequence[Hashable], column: int) -> str:
+def called(columns: Names, column: int) -> str:
     """The number of a column, with its name where that is another."""
     name = columns[column]
     return str(column) if name == column else f"{column} ({name!r})"
@@ -150,9 +141,7 @@ def labelled(row: int, ids: NDArray[Any]) -> str:
     return str(row) if name == row else f"{row} (id {name!r})"
 
 
-def present_rows(
-    table: Table, allowed: NDArray[np.bool_], ids: NDArray[Any], *, placed: bool = False
-) -> tuple[Any, NDArray[np.bool_], Offset]:
+def present_rows(table: Table, allowed: Mask, ids: NDArray[Any], *, placed: bool = False) -> tuple[Any, Mask, Offset]:
     """Check the rows that may be looked at; return values, zero where missing, who is present, and the offset.
 
     Values are float32, measured from the offset. Those of samples that a model places (`placed`) stay as they are, for
@@ -164,9 +153,9 @@ def present_rows(
     given = table.values
     filled, wrong = np.ones(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool)
     if is_sparse(given):
-        stored = with_data(given, single(given.data))
-        filled = ~nan_rows(stored)
-        wrong = filled & (rows_of_cells(stored, ~np.isfinite(stored.data)) > 0)
+        stored = sparse_tables.with_data(given, single(given.data))
+        filled = ~sparse_tables.nan_rows(stored)
+        wrong = filled & (sparse_tables.rows_of_cells(stored, ~np.isfinite(stored.data)) > 0)
     else:
         given = _numbers(table, allowed, ids)
         for rows in memory.parts(len(given)):
@@ -178,15 +167,15 @@ def present_rows(
     present = allowed & filled
     offset = 0.0 if placed else _offset(table, given, present)
     if is_sparse(given):
-        values = with_empty_rows(stored, present)
-        return with_data(values, digits.locked(values.data)), present, 0.0
+        values = sparse_tables.with_empty_rows(stored, present)
+        return sparse_tables.with_data(values, digits.locked(values.data)), present, 0.0
     if placed and given.dtype != np.float32:
         double = given.astype(np.float64, copy=False)
         return digits.locked(double if present.all() else np.where(present[:, None], double, 0.0)), present, 0.0
     return digits.measured(given, present, offset), present, offset
 
 
-def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+def column_bounds(array: Any, present: Mask) -> tuple[NDArray[Any], NDArray[Any]]:
     """Least and largest value of every column over the rows that are present, of which there is one at least.
 
     Empty cells do not count; a column of nothing else has NaN.
@@ -198,14 +187,14 @@ def column_bounds(array: Any, present: NDArray[np.bool_]) -> tuple[NDArray[Any],
     return np.fmin.reduce([low for low, _ in pairs]), np.fmax.reduce([high for _, high in pairs])
 
 
-def present_parts(array: Any, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
+def present_parts(array: Any, present: Mask) -> Iterator[NDArray[Any]]:
     """The rows that are present, a part at a time; those of a sparse array are made dense for it."""
     if is_sparse(array):
-        return dense_parts(array, present)
+        return sparse_tables.dense_parts(array, present)
     return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
-def _offset(table: Table, given: Any, present: NDArray[np.bool_]) -> Offset:
+def _offset(table: Table, given: Any, present: Mask) -> Offset:
     """What columns are measured from that vary, but not within the digits of float32: all of their values, or most.
 
     Columns whose distances from a number near them lose these digits as well are refused.

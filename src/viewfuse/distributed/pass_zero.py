@@ -282,7 +282,12 @@ def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) 
             found, checksum = nothing, Checksum(path)
             for rows in shards.read(path):
                 facts = ColumnFacts.of(rows.values)
-                _check_finite(shards, path, rows, facts)
+                wrong = np.flatnonzero(np.isinf(facts.low) | np.isinf(facts.high))
+                if len(wrong):
+                    row = int(np.isinf(rows.values[:, wrong[0]]).argmax())
+                    place = f"{shards.where(path, int(wrong[0]))}, id {rows.ids[row].as_py()!r}"
+                    fault = "the value is infinite, or too large for 32-bit floats"
+                    raise DataError(f"{place}: {fault}; replace it by a finite number, or rescale the column")
                 writer.add(rows.ids, rows.keys, rows.values)
                 checksum.add(rows)
                 chosen = rows.places[rows.keys <= last]
@@ -295,17 +300,6 @@ def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) 
         facts = processes.together(lambda: reduce(add, [nothing, *side_by_side(look, own)]))
         writer.finish()
     return reduce(add, processes.gather(facts)), [batch for part in processes.gather(sample) for batch in part]
-
-
-def _check_finite(shards: Shards, path: Path, rows: Rows, facts: ColumnFacts) -> None:
-    wrong = np.flatnonzero(np.isinf(facts.low) | np.isinf(facts.high))
-    if len(wrong):
-        column = int(wrong[0])
-        row = int(np.flatnonzero(np.isinf(rows.values[:, column]))[0])
-        raise DataError(
-            f"{shards.where(path, column)}, id {rows.ids[row].as_py()!r}: the value is infinite, or too large for "
-            "32-bit floats; replace it by a finite number, or rescale the column"
-        )
 
 
 def _offset(shards: Shards, sample: Sequence[Any]) -> list[float] | None:
@@ -365,28 +359,23 @@ class Checksum:
         return found
 
     def add(self, rows: Rows) -> None:
-        """The next rows."""
+        """The next rows: their hashes, and a sum per row of the bits of its values with random weights.
+
+        Only 1 change in 2^33 leaves such a sum; a hash of all bytes would take five times as long.
+        """
         self._keys.update(np.ascontiguousarray(rows.keys).data)
-        self._rows.update(_row_sums(rows.values).data)
+        bits = np.ascontiguousarray(rows.values).view(np.uint32)
+        weights = mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)  # odd: one change is seen
+        sums = np.empty(len(bits), np.uint64)
+        for first in range(0, len(bits), _ROWS_AT_A_TIME):
+            part = slice(first, first + _ROWS_AT_A_TIME)
+            np.einsum("ij,j->i", bits[part], weights, out=sums[part])
+        self._rows.update(sums.data)
 
     @property
     def digest(self) -> str:
         """Of ids and values so far, in their order."""
         return self._keys.hexdigest() + self._rows.hexdigest()
-
-
-def _row_sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """One number per row: a sum of the bits of its values with random weights, which only 1 change in 2^33 leaves.
-
-    A hash of all bytes would take five times as long.
-    """
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    weights = mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)  # odd: one change is always seen
-    sums = np.empty(len(bits), np.uint64)
-    for first in range(0, len(bits), _ROWS_AT_A_TIME):
-        part = slice(first, first + _ROWS_AT_A_TIME)
-        np.einsum("ij,j->i", bits[part], weights, out=sums[part])
-    return sums
 
 
 def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: bool) -> str | None:

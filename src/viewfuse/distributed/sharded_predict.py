@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from viewfuse.data.filling import Filled
@@ -253,43 +252,32 @@ def _predicted(asked: ShardTask, todo: Sequence[Shard], n_jobs: int | None, verb
     return found
 
 
-@dataclass
 class Placed:
-    """What was found in samples, all together; novel ones lie farther from them than 95 % of these from each other."""
+    """Places samples, and counts them; novel ones lie farther from training samples than 95 % of these from others."""
 
-    cluster_sizes: NDArray[np.int64]
-    filled: Filled
-    samples: int = 0
-    uncertain: int = 0
-    outliers: int = 0
-    out_of_range: int = 0
-    novel: int = 0
+    def __init__(self, fitted: Any, alpha: float) -> None:
+        self._fitted, self._alpha, self.filled, self.counts = fitted, alpha, Filled(fitted), Counter[str]()
+        self._sizes = np.zeros(len(fitted.cluster_centers_), dtype=np.int64)
 
-    def add(self, judged: Judged) -> None:
-        """Count some more samples."""
+    def place(self, views: Views) -> tuple[Views, Judged]:
+        """Some samples, and what is said of them."""
+        judged: Judged = self._fitted.judge(self.filled.complete(views), self._alpha)
         inside = judged.labels[judged.labels != OUTLIER]
-        self.cluster_sizes += np.bincount(inside, minlength=len(self.cluster_sizes))
-        self.samples += len(judged.labels)
-        self.uncertain += int(judged.uncertain.sum())
-        self.outliers += int(judged.outlier.sum())
-        self.out_of_range += int(judged.far.sum())
-        self.novel += int((judged.novelty > USUAL).sum())
+        self._sizes += np.bincount(inside, minlength=len(self._sizes))
+        marks = {"uncertain": judged.uncertain, "outliers": judged.outlier, "out_of_range": judged.far}
+        marks |= {"samples": np.ones_like(judged.labels), "novel": judged.novelty > USUAL}
+        self.counts.update({name: int(one.sum()) for name, one in marks.items()})
+        return views, judged
 
     def facts(self) -> dict[str, Any]:
         """In a form that JSON can hold, without what was filled."""
-        return {**{name: getattr(self, name) for name in _COUNTED}, "cluster_sizes": self.cluster_sizes.tolist()}
+        return {**{name: self.counts[name] for name in _COUNTED}, "cluster_sizes": self._sizes.tolist()}
 
 
 def predict_parts(fitted: Any, parts: Iterable[Views], out: Path, alpha: float) -> Placed:
     """Write the labels of samples, which come a few at a time, to the CSV file `out`, as a whole or not at all."""
-    placed = Placed(np.zeros(len(fitted.cluster_centers_), dtype=np.int64), Filled(fitted))
-
-    def place(views: Views) -> tuple[Views, Judged]:
-        judged = fitted.judge(placed.filled.complete(views), alpha)
-        placed.add(judged)
-        return views, judged
-
-    write_predictions(out, map(place, parts), fitted.cluster_names_)
+    placed = Placed(fitted, alpha)
+    write_predictions(out, map(placed.place, parts), fitted.cluster_names_)
     return placed
 
 

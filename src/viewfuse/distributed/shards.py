@@ -25,17 +25,8 @@ from viewfuse.data.digits import Offset
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated.jobs import Blocks
-from viewfuse.io.readers.parquet import (
-    check_lengths,
-    check_repeated,
-    floats,
-    is_list,
-    is_numeric,
-    is_text,
-    list_lengths,
-    nth,
-)
-from viewfuse.io.readers.text import pick_columns
+from viewfuse.io.readers import parquet
+from viewfuse.io.readers.text import check_repeated, pick_columns
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Setting
 
@@ -105,9 +96,10 @@ class Layout:
 
     def measured(self, numbers: Any, place: slice) -> NDArray[Any]:
         """Numbers of some columns that stand in turn, of shape (rows, columns), less what they are measured from."""
-        offset = self.offset_of(place)
-        table = floats(numbers, np.float64 if np.any(offset) else np.float32).reshape(-1, place.stop - place.start)
-        return table - offset if np.any(offset) else table
+        offset, width = self.offset_of(place), place.stop - place.start
+        if not np.any(offset):
+            return parquet.floats(numbers, np.float32).reshape(-1, width)
+        return parquet.floats(numbers, np.float64).reshape(-1, width) - offset
 
 
 class Shards:
@@ -124,22 +116,22 @@ class Shards:
         self._parquet: Any = needed("pyarrow.parquet", "io", self.paths[0])
         files = [self._open(path) for path in self.paths]
         self.counts = [file.metadata.num_rows for file in files]
-        for path, file in zip(self.paths, files, strict=True):
-            check_repeated(path, file.schema_arrow.names)
-        schemas = [{field.name: field.type for field in file.schema_arrow} for file in files]
         if not len(self):
             raise DataError(f"{self.paths[0]}: the data set has no rows; it needs at least one")
-        for path, kinds in zip(self.paths, schemas, strict=True):
-            for name in {**schemas[0], **kinds}:
-                one, other = (schema.get(name) or "not there" for schema in (schemas[0], kinds))
+        first = {field.name: field.type for field in files[0].schema_arrow}
+        for path, file in zip(self.paths, files, strict=True):
+            check_repeated(path, file.schema_arrow.names)
+            kinds = {field.name: field.type for field in file.schema_arrow}
+            for name in {**first, **kinds}:
+                one, other = (schema.get(name) or "not there" for schema in (first, kinds))
                 if one != other:
                     fault = f"{path}: column {name!r} is {other}, but {one} in {self.paths[0].name}"
                     raise DataError(f"{fault}; give all shards the same columns")
-        chosen, sources = _plan(self.paths[0], schemas[0], id_column, blocks)
-        columns = tuple(self._columns(own, schemas[0][own[0]]) for own in sources.values())
+        chosen, sources = _plan(self.paths[0], first, id_column, blocks)
+        columns = tuple(self._columns(own, first[own[0]]) for own in sources.values())
         self.layout = Layout(chosen, sources, columns)
         used = set(self.layout.used)
-        self.ignored = [name for name in schemas[0] if name not in used]
+        self.ignored = [name for name in first if name not in used]
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -161,18 +153,14 @@ class Shards:
 
     def _columns(self, sources: list[str], kind: Any) -> Sequence[str] | range:
         """Names of the columns of a view; numbers for lists, whose length the first one that is not empty says."""
-        if not is_list(kind):
+        if not parquet.is_list(kind):
             return sources
-        if "fixed_size" in str(kind):
-            return range(kind.list_size)
-        for path in self.paths:
-            for batch in self._batches(path, _ROWS, sources):
-                longest = int(list_lengths(batch.column(0)).max(initial=0))
-                if longest:
-                    return range(longest)
-        raise DataError(
-            f"{self.paths[0]}, column {sources[0]!r}: every list is empty, so nothing can be learned; drop it"
-        )
+        cells = (batch.column(0) for path in self.paths for batch in self._batches(path, _ROWS, sources))
+        width = kind.list_size if "fixed_size" in str(kind) else parquet.list_width(cells)
+        if not width:
+            fault = f"{self.paths[0]}, column {sources[0]!r}: every list is empty"
+            raise DataError(f"{fault}, so nothing can be learned; drop it")
+        return range(width)
 
     def measure_from(self, offset: Sequence[float] | None) -> None:
         """Measure rows that are read from now on from an offset per column; None changes nothing."""
@@ -211,10 +199,10 @@ class Shards:
             values = np.full((len(batch), layout.width), np.nan, np.float32)
             for sources, place in zip(layout.sources.values(), layout.slices, strict=True):
                 cells = batch.column(sources[0])
-                if is_list(cells.type):
-                    lengths = list_lengths(cells)
-                    check_lengths(f"{path}, column {sources[0]!r}", lengths, place.stop - place.start, first)
-                    values[lengths > 0, place] = layout.measured(cells.flatten(), place)
+                if parquet.is_list(cells.type):
+                    where = f"{path}, column {sources[0]!r}"
+                    there, numbers = parquet.unlisted(where, cells, place.stop - place.start, first)
+                    values[there, place] = layout.measured(numbers, place)
                 else:
                     for column, name in enumerate(sources, place.start):
                         own = slice(column, column + 1)
@@ -240,9 +228,9 @@ class Shards:
         for sources, place in zip(self.layout.sources.values(), self.layout.slices, strict=True):
             for column, name in enumerate(sources, place.start):
                 cells = table.column(name).combine_chunks()
-                flat, width = (cells.flatten(), place.stop - place.start) if is_list(cells.type) else (cells, 1)
+                flat, width = (cells.flatten(), place.stop - place.start) if parquet.is_list(cells.type) else (cells, 1)
                 if flat.null_count and "int" in str(flat.type):  # all at once they would become floats
-                    yield from ((column + c, nth(flat, c, width).drop_null().to_numpy()[:, None]) for c in range(width))
+                    yield from ((column + c, flat[c::width].drop_null().to_numpy()[:, None]) for c in range(width))
                     continue
                 numbers = flat.to_numpy(zero_copy_only=False)
                 if numbers.dtype.kind in "fiu":
@@ -276,13 +264,13 @@ def _plan(
 ) -> tuple[str, Mapping[str, list[str]]]:
     """The column of ids, and per view its columns."""
     chosen = id_column or next(iter(kinds))
-    is_id = chosen in kinds and (is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
+    is_id = chosen in kinds and (parquet.is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
     if not is_id:
         held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
         fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
         raise DataError(fault, Setting("id_column"))
     others = [name for name in kinds if name != chosen]
-    sources: dict[str, list[str]] = {name: [name] for name in others if is_list(kinds[name])}
+    sources: dict[str, list[str]] = {name: [name] for name in others if parquet.is_list(kinds[name])}
     if blocks:
         sources = dict(pick_columns(path, others, blocks))
     elif not sources and others and all(name.partition(".")[2] for name in others):
@@ -297,9 +285,9 @@ def _plan(
     for own in sources.values():
         for name in own:
             kind = kinds[name]
-            if is_list(kind) and len(own) > 1:
+            if parquet.is_list(kind) and len(own) > 1:
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
-            if not is_numeric(str(kind.value_type if is_list(kind) else kind)):
+            if not parquet.is_numeric(str(kind.value_type if parquet.is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
     return chosen, sources
 

@@ -162,8 +162,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _encoded(name: Any) -> Any:
-    if type(name) in _PLAIN:
-        return name
     if isinstance(name, (np.datetime64, np.timedelta64)):
         return {name.dtype.str[1:]: int(name.astype(np.int64))}
     if isinstance(name, np.generic):

@@ -29,25 +29,15 @@ from viewfuse.data.filling import FILLS, Filler, NearestRows
 from viewfuse.data.scaling import Scaler
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
+from viewfuse.fitted import manifest as manifests
 from viewfuse.fitted.batches import Batches
-from viewfuse.fitted.manifest import (
-    FORMAT,
-    LONGEST_MANIFEST,
-    MANIFEST,
-    TENSORS,
-    checksum,
-    decode,
-    encode,
-    fits,
-    read_file,
-    read_manifest,
-)
+from viewfuse.fitted.manifest import MANIFEST, TENSORS, read_file, read_manifest
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import MultiViewIndex, Samples
 from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
-from viewfuse.utils.atomic import A_DAY, TEMPORARY, exclusive, is_younger, parsed, sweep, write_file
+from viewfuse.utils.atomic import TEMPORARY, exclusive, is_young, parsed, sweep, write_file
 from viewfuse.utils.version import __version__
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -81,7 +71,7 @@ def save(folder: Path, saved: Saved) -> None:
         sweep(folder)
         for old in folder.glob(TENSORS):
             # Without a lock another writer may be about to name young tensors.
-            if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_younger(old, A_DAY)):
+            if old != path and _OUR_TENSORS.fullmatch(old.name) and (alone or not is_young(old)):
                 old.unlink(missing_ok=True)
 
 
@@ -122,13 +112,13 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
     model = saved.model
     manifest = {
-        "format": FORMAT,
+        "format": manifests.FORMAT,
         "versions": {"viewfuse": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "views": [
             {
                 "name": name,
                 "width": len(columns),
-                "columns": None if isinstance(columns, range) else encode(columns),
+                "columns": None if isinstance(columns, range) else manifests.encode(columns),
                 "front_end": front_end.facts(),
             }
             for name, columns, front_end in zip(model.names, model.columns, model.reduction.front_ends, strict=True)
@@ -144,7 +134,7 @@ def _manifest(saved: Saved, files: Mapping[str, Any]) -> bytes:
         "files": files,
     }
     manifest = json.loads(json.dumps(manifest, default=np.generic.item))
-    return json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1).encode()
+    return json.dumps({**manifest, "checksum": manifests.checksum(manifest)}, indent=1).encode()
 
 
 def _tensors(saved: Saved) -> dict[str, Tensor]:
@@ -205,14 +195,14 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
     stored = Samples(values, present, neighbor_ids, MultiViewIndex(values, present))
     shifts, factors = (tuple(tensors[f"{one}.{v}"].numpy() for v in each) for one in ("shift", "factor"))
     columns: tuple[Sequence[Hashable], ...] = tuple(
-        range(view["width"]) if view["columns"] is None else decode(view["columns"]) for view in views
+        range(view["width"]) if view["columns"] is None else manifests.decode(view["columns"]) for view in views
     )
     if [len(own) for own in columns] != [view["width"] for view in views]:
         raise ValueError("the names of the columns are not as many as the columns")
-    offsets: list[Offset] = [0.0] * len(views)
-    for v in each:
-        if f"offset.{v}" in tensors:
-            offsets[v] = _finite(tensors, f"offset.{v}", torch.float64, len(columns[v]))
+    offsets: tuple[Offset, ...] = tuple(
+        _finite(tensors, f"offset.{v}", torch.float64, len(columns[v])) if f"offset.{v}" in tensors else 0.0
+        for v in each
+    )
     filler = _filler(manifest.get("fill", "error"), [len(own) for own in columns], tensors)
     sharpness = float(manifest.get("sharpness", 1.0))
     if not 0.0 < sharpness < inf:
@@ -233,7 +223,7 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
         )
         batches = Batches(tuple(map(str, batch_names)), *effects)
     names, reduction = tuple(str(view["name"]) for view in views), Reduction(tuple(front_ends))
-    before = (names, columns, tuple(offsets), method, filler, reduction, Scaler(manifest["scaling"], shifts, factors))
+    before = (names, columns, offsets, method, filler, reduction, Scaler(manifest["scaling"], shifts, factors))
     unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()
     model = Model(*before, stored, network, unseen, sharpness, calibration, batches)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
@@ -245,14 +235,13 @@ def _filler(how: str, widths: Sequence[int], tensors: Mapping[str, Tensor]) -> F
         raise ValueError(f"fill is {how!r}")
     if how == "error":
         return Filler(how)
-    medians, donors = [], []
-    for v, width in enumerate(widths):
-        medians.append(_finite(tensors, f"medians.{v}", torch.float32, width))
-        _check_part(tensors, f"donors.{v}", torch.float32, len(tensors[f"donors.{v}"]), width)
-        donors.append(tensors[f"donors.{v}"].numpy())
-        if np.isinf(donors[v]).any():
+    medians = tuple(_finite(tensors, f"medians.{v}", torch.float32, width) for v, width in enumerate(widths))
+    donors = [tensors[f"donors.{v}"] for v in range(len(widths))]
+    for v, (rows, width) in enumerate(zip(donors, widths, strict=True)):
+        _check_part(tensors, f"donors.{v}", torch.float32, len(rows), width)
+        if rows.isinf().any():
             raise ValueError(f"donors.{v} is not finite")
-    return Filler(how, tuple(medians), tuple(map(NearestRows, donors)))
+    return Filler(how, medians, tuple(NearestRows(rows.numpy()) for rows in donors))
 
 
 def _check_part(tensors: Mapping[str, Tensor], name: str, dtype: torch.dtype, *shape: int) -> None:
@@ -292,7 +281,7 @@ def check_model_folder(folder: Path) -> None:
     names = [path.name for path in folder.iterdir()] if os.path.isdir(folder) else []
     if MANIFEST in names:
         try:
-            ours = fits(parsed(read_file(folder / MANIFEST, LONGEST_MANIFEST)), _OURS)
+            ours = manifests.fits(parsed(read_file(folder / MANIFEST, manifests.LONGEST_MANIFEST)), _OURS)
         except (OSError, ValueError):
             ours = False
     else:

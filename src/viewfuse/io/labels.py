@@ -26,12 +26,7 @@ _LOOKED_AT = 1_000
 
 @dataclass(frozen=True)
 class CsvTable:
-    """Columns of text.
-
-    Attributes
-    ----------
-    columns : per name its cells, equally many in all
-    """
+    """Columns of text: per name its cells, equally many in all."""
 
     path: Path
     columns: dict[str, list[str]]

@@ -35,21 +35,16 @@ def most_bytes(size: int) -> int:
 class Allowance:
     """The bytes that a file may become in memory: not far more than compression of real data explains.
 
-    Parameters
-    ----------
-    cure : what to do about data that really are so regular
+    `cure` says what to do about data that really are so regular.
     """
 
     def __init__(self, path: Path, cure: str) -> None:
-        self.path, self._cure = path, cure
-        self._size = path.stat().st_size
-        self.most = most_bytes(self._size)
-        self.taken = 0
+        self.path, self._cure, self._size, self.taken = path, cure, path.stat().st_size, 0
 
     def take(self, n_bytes: int) -> None:
         """Count `n_bytes` that are about to be read."""
         self.taken += n_bytes
-        if self.taken > self.most:
+        if self.taken > most_bytes(self._size):
             raise DataError(
                 f"{self.path} would grow from {self._size:,} to {self.taken:,} bytes or more; "
                 f"if that is right, {self._cure}"

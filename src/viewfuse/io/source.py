@@ -81,44 +81,34 @@ class FileView:
         return replace(self, values=values, columns=list(self.ids or ()), ids=list(self.columns))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Contents:
-    """What one file holds; the attributes are the parameters of `FileSource`."""
+    """What one file holds.
 
-    views: Sequence[FileView]
-    ids: NDArray[Any] | None = None
-    order: Sequence[Hashable] = ()
-    mask: NDArray[Any] | None = None
-    labels: NDArray[Any] | None = None
-
-
-class FileSource:
-    """Views in files that belong together.
-
-    Parameters
+    Attributes
     ----------
-    views : the views, either all with ids, by the union of which they are joined, or all without
+    views : either all with ids, by the union of which they are joined, or all without
     ids : ids of the samples where the views have none
     order : ids that come first, in this order
     mask : boolean array of shape (samples, views); False marks a view as missing
     labels : known labels of the samples, which nothing but a comparison looks at
-
-    Attributes
-    ----------
-    batch : None, or what `with_batch` takes
     """
 
-    batch: str | dict[str, str] | None
+    views: Sequence[FileView]
+    ids: Any = None
+    order: Sequence[Hashable] = ()
+    mask: Any = None
+    labels: NDArray[Any] | None = None
 
-    def __init__(
-        self,
-        views: Sequence[FileView],
-        *,
-        ids: Any = None,
-        order: Sequence[Hashable] = (),
-        mask: Any = None,
-        labels: NDArray[Any] | None = None,
-    ) -> None:
+
+@dataclass(repr=False, eq=False)
+class FileSource(Contents):
+    """Views in files that belong together, joined; `ids` are of all samples, and `batch` is what `with_batch` takes."""
+
+    batch: str | dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        views = self.views
         for view in views:
             shape, where = view.values.shape, f"{view.path}: view {view.name!r}"
             if len(shape) != 2:
@@ -130,22 +120,20 @@ class FileSource:
             if len(view.columns) != shape[1]:
                 fault = f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many"
                 raise DataError(fault)
-        self.views, self._mask, self.batch = views, mask, None
-        self.labels = None if labels is None else _text(labels)
-        self.ids: NDArray[Any]
+        self.labels = None if self.labels is None else _text(self.labels)
         self._rows: list[NDArray[np.int64] | None] = [None] * len(views)
         if any(view.ids is not None for view in views):
-            self.ids, self._rows = _join(views, order)
+            self.ids, self._rows = _join(views, self.order)
         else:
             n = views[0].values.shape[0]
-            self.ids = np.arange(n) if ids is None else _text(ids)
+            self.ids = np.arange(n) if self.ids is None else _text(self.ids)
             self._check_length(n)
         if not len(self.ids):
             raise DataError(f"{views[0].path} has no rows (0 sample(s)); it needs at least one")
 
     def _check_length(self, n: int) -> None:
         """Refuse views, ids, labels or a mask without ids of `n` samples each."""
-        path, n_views, mask = self.views[0].path, len(self.views), self._mask
+        path, n_views, mask = self.views[0].path, len(self.views), self.mask
         counts = {view.name: view.values.shape[0] for view in self.views}
         if set(counts.values()) != {n}:
             listed = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
@@ -188,8 +176,8 @@ class FileSource:
     def _views(self, rows: slice, *, placed: bool) -> Views:
         pairs = [self._read_view(v, rows) for v in range(len(self.views))]
         mask = np.stack([present for _, present in pairs], axis=1)
-        if self._mask is not None:  # values other than 0 and 1 are left for Views to refuse
-            mask = np.where(mask, self._mask[rows], 0)
+        if self.mask is not None:  # values other than 0 and 1 are left for Views to refuse
+            mask = np.where(mask, self.mask[rows], 0)
         kept = self._with_a_view(mask, [values for values, _ in pairs], self.ids[rows])
         arrays = (values if isinstance(kept, slice) else values[kept] for values, _ in pairs)
         try:
@@ -303,11 +291,7 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
 def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
     """The views of one wide table; anything else as it is.
 
-    Only views that are known are looked for, as dots are common in names of columns, such as those of genes.
-
-    Parameters
-    ----------
-    names : views of a model
+    Only views of a model, of these `names`, are looked for: names of columns, such as genes, often have dots.
     """
     (table, *others) = source.views
     heads = [str(column).partition(".") for column in table.columns]
@@ -321,9 +305,7 @@ def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
             chosen: Any = slice(first, last) if last - first == len(places) else list(places)
             columns = [table.columns[i] for i in places]
             parts.append(replace(table, name=name, values=table.values[:, chosen], columns=columns))
-    found = FileSource(parts, ids=source.ids, order=source.ids.tolist(), labels=source.labels)
-    found.batch = source.batch
-    return found
+    return FileSource(parts, source.ids, source.ids.tolist(), labels=source.labels, batch=source.batch)
 
 
 class _Side(NamedTuple):

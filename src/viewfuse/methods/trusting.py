@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
-from viewfuse.data.checks import check_no_second_view, check_not_bare_sparse, data_warnings
+from viewfuse.data.checks import check_one_table, data_warnings
 from viewfuse.data.given import are_numbered, only_counted
 from viewfuse.data.known.batches import with_batch
 from viewfuse.data.views import Views, is_one_table
@@ -50,8 +50,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
 
     def _checked_views(self, X: Any, y: Any, batch: Any = None) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""
-        check_not_bare_sparse(X)
-        check_no_second_view(X, y)
+        check_one_table(X, y)
         views = Views.of(X if batch is None else with_batch(X if isinstance(X, Views) else Views(X), batch, X))
         if not (only_counted(views.ids) and are_numbered(views.columns)):
             check_names(views)

@@ -31,7 +31,7 @@ except ImportError:  # Windows
 TEMPORARY = ".viewfuse-tmp-"
 """How the names of unfinished files begin."""
 _OWNED = re.compile(re.escape(TEMPORARY) + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
-A_DAY = 86_400.0
+_A_DAY = 86_400.0
 """Seconds after which a writer that cannot be asked is taken for dead."""
 _PATIENCE = 60.0
 """Seconds to wait for another process that writes into the same folder."""
@@ -160,20 +160,20 @@ def _is_alive(path: Path) -> bool:
     if owner is None:
         return False
     if owner[1] != _machine():  # its processes cannot be checked from here
-        return is_younger(path, A_DAY)
+        return is_young(path)
     try:
         os.kill(int(owner[2]), 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # it runs, but belongs to another user
-        return True
+        pass
     return True
 
 
-def is_younger(path: Path, seconds: float) -> bool:
-    """Whether a file was changed less than so many seconds ago; False if it is gone."""
+def is_young(path: Path) -> bool:
+    """Whether a file was changed less than a day ago; False if it is gone."""
     try:
-        return time.time() - path.stat().st_mtime < seconds
+        return time.time() - path.stat().st_mtime < _A_DAY
     except FileNotFoundError:
         return False
 
@@ -302,10 +302,8 @@ def keep_version(folder: Path, new: Path) -> Path:
 
 
 def _link(path: Path, target: Path) -> None:
-    """The same file or folder under another name; a copy where the system has no links."""
-    if path.is_symlink():
-        target.symlink_to(os.readlink(path))
-    elif path.is_dir():
+    """The same file, symbolic link or folder under another name; a copy where the system has no links."""
+    if path.is_dir() and not path.is_symlink():
         shutil.copytree(path, target, symlinks=True, copy_function=_link_file)
     else:
         _link_file(path, target)

@@ -145,9 +145,7 @@ def _apart(function: Callable[..., Any], threads: int | None, owner: int, place:
     return place, result, error, notices
 
 
-def _outcomes(
-    call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int
-) -> Generator[Outcome, None, None]:
+def _outcomes(call: Callable[..., Outcome], jobs: Jobs, n_jobs: int | None, count: int) -> Outcomes:
     """Yield the outcome of each job as it gets done; those that ran when a worker ended are tried again alone."""
     running: dict[int, tuple[Any, ...]] = {}
 
@@ -246,11 +244,8 @@ def _libraries(n_modules: int) -> ThreadpoolController:
 def side_by_side(work: Callable[[A], B], items: Iterable[A], *, share: int = 1) -> Iterator[B]:
     """Yield `work(item)` in the order of the items; as many threads work as torch has, with one thread of torch each.
 
-    Inside of `work` itself the items are worked on in turn, since all threads are taken.
-
-    Parameters
-    ----------
-    share : threads that one item counts for; where items take much memory, fewer are worked on at a time
+    Inside of `work` itself the items are worked on in turn, since all threads are taken. `share` says how many threads
+    one item counts for; where items take much memory, fewer are worked on at a time.
     """
     if getattr(_this_thread, "is_taken", False):
         yield from map(work, items)

@@ -22,10 +22,8 @@ _ROUNDED = 2**24
 def with_batch(views: Views, batch: Any, X: Any = None) -> Views:
     """The views with the batch of each sample; as they are where it is None.
 
-    Parameters
-    ----------
-    batch : one name per sample; by id a mapping or a pandas Series; or the name of a column, of `obs` where X is
-        AnnData or MuData or holds AnnData, else of a view, which is then no part of the view any more
+    It is one name per sample; by id a mapping or a pandas Series; or the name of a column, of `obs` where X is AnnData
+    or MuData or holds AnnData, else of a view, which is then no part of the view any more.
     """
     if batch is None:
         return views

@@ -116,17 +116,10 @@ NOTHING = Knowledge()
 
 @dataclass(frozen=True)
 class Guidance:
-    """What a training is guided by; None for each thing of which nothing is known.
+    """What is known (see `Knowledge`, `Hints`, `Pairs`) as tensors, which guide a training; None where nothing is.
 
-    Attributes
-    ----------
-    classes : int64 tensor of shape (samples,): known classes, else -1
-    doubted : boolean tensor of shape (samples,): known classes that are not followed; None where all are
-    pairs : int64 tensor of shape (pairs, 2): numbers of samples
-    together : boolean tensor of shape (pairs,): whether those of a pair belong together, else apart
-    weights : float32 tensor of shape (samples,): how much each counts
-    views : how much each view counts
-    followed : the classes that are followed, else -1
+    Classes of samples are known, `doubted`, a boolean tensor, where they are not followed, and else `followed`; -1
+    stands for none. Of `pairs`, of shape (pairs, 2), `together` says which belong together; the others are apart.
     """
 
     classes: Tensor | None = None

@@ -54,9 +54,7 @@ Blocks = Mapping[str, str | Sequence[str]]
 class Reading:
     """How files are read: the options of `read_views`.
 
-    Attributes
-    ----------
-    new_samples : whether a fitted model places the samples, so that tables need no id in common
+    With `new_samples` a fitted model places the samples, so tables need no id in common.
     """
 
     id_column: str | None = None
@@ -71,13 +69,14 @@ class Reading:
     trusted: bool = False
     new_samples: bool = False
 
-    def chosen(self, path: Path, columns: list[str]) -> list[str]:
-        """The columns of a table that are read: those of `only`, where there are any, without those of `drop`."""
+    def chosen(self, path: Path, columns: list[str]) -> tuple[list[str], list[str]]:
+        """The columns of a table that are read: those of `only`, or all, without those of `drop`; and the others."""
         wanted = [one for one in columns if is_among(one, self.only)] or columns
         kept = [one for one in wanted if not is_among(one, self.drop)]
         if not kept:
             raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
-        return kept
+        known = set(kept)
+        return kept, [one for one in columns if one not in known]
 
 
 AS_USUAL = Reading()
@@ -85,13 +84,9 @@ AS_USUAL = Reading()
 
 @dataclass(frozen=True)
 class ReadJob:
-    """One file, and how it is read.
+    """One file, and how it is read; for .h5ad the `use` of its reading has a place per view.
 
-    Attributes
-    ----------
-    reading : for .h5ad its `use` has a place per view
-    copy, results : where nothing is to be read, but results in an .npz file are to be written into this copy of an
-        .h5mu or .h5ad file
+    With `copy` nothing is read: `results` in an .npz file are written into this copy of an .h5mu or .h5ad file.
     """
 
     path: Path

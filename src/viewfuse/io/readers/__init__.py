@@ -25,15 +25,7 @@ from viewfuse.io.readers.npz import read_npy_folder, read_npz
 from viewfuse.io.readers.parquet import read_parquet
 from viewfuse.io.readers.text import DELIMITERS, read_text
 from viewfuse.io.safety import guarded
-from viewfuse.io.source import (
-    Contents,
-    FileSource,
-    FileView,
-    check_matching,
-    ending_of,
-    view_of,
-    with_pattern,
-)
+from viewfuse.io.source import Contents, FileSource, FileView, check_matching, ending_of, view_of, with_pattern
 from viewfuse.io.writers import annotate_copy
 from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Setting
@@ -104,9 +96,7 @@ def read_views(
 def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Views]:
     """Read the samples of files in order, at most `size` at a time: for prediction from files larger than memory.
 
-    Parameters
-    ----------
-    options : those of `read_views`
+    The options are those of `read_views`.
     """
     yield from open_source(paths, Reading(**options, new_samples=True)).chunks(size)
 

@@ -48,7 +48,13 @@ def read_mat(path: Path) -> Contents:
     if start.startswith((b"MATLAB 7.3", b"\x89HDF")):
         variables = _read_hdf5(path)
     elif len(start) == 128 and start[126:] in (b"IM", b"MI"):
-        variables = _read_version_5(path, "<" if start[126:] == b"IM" else ">")
+        _walk(path, "<" if start[126:] == b"IM" else ">")
+        wanted = [name for name, _, kind in io.whosmat(path) if kind not in ("struct", "object", "function", "opaque")]
+        read = io.loadmat(path, variable_names=wanted, mat_dtype=False)
+        variables = {name: value for name, value in read.items() if not name.startswith("__")}
+        for name, value in variables.items():
+            if isinstance(value, np.ndarray) and value.dtype == object:
+                variables[name] = list(value.ravel(order="F"))
     else:
         raise DataError(f"{path} is no MATLAB file of version 5 or 7.3; save it again with save -v7")
     found = _pick_views(path, variables)
@@ -168,18 +174,6 @@ def _upright(path: Path, views: Mapping[str, Any], n: int) -> Variables:
         else:
             upright[name] = view.T if lies else view
     return upright
-
-
-def _read_version_5(path: Path, order: str) -> Variables:
-    """Variables by name; cell arrays as lists."""
-    _walk(path, order)
-    wanted = [name for name, _, kind in io.whosmat(path) if kind not in ("struct", "object", "function", "opaque")]
-    found = io.loadmat(path, variable_names=wanted, mat_dtype=False)
-    return {
-        name: list(value.ravel(order="F")) if isinstance(value, np.ndarray) and value.dtype == object else value
-        for name, value in found.items()
-        if not name.startswith("__")
-    }
 
 
 def _walk(path: Path, order: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from viewfuse.data.digits import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.text import Cells, CheckedRows, pick_columns
+from viewfuse.io.readers.text import Cells, check_repeated, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, some, warn
@@ -38,10 +37,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     check_repeated(path, schema.names)
     kinds = {field.name: field.type for field in schema}
     names, id_column = _names_and_id(path, schema, kinds, reading.id_column)
-    every = [name for name in names if name != id_column]
-    columns = reading.chosen(path, every)
-    kept = set(columns)
-    unread = tuple(name for name in every if name not in kept)
+    columns, unread = reading.chosen(path, [name for name in names if name != id_column])
     lists = [name for name in columns if is_list(kinds[name])]
     if reading.blocks is not None:
         views = pick_columns(path, columns, reading.blocks)
@@ -103,7 +99,7 @@ def _view(
     if wrong := sorted(set(range(len(columns))) - {*text, *plain}):
         fault = f"{path}, column {columns[wrong[0]]!r} holds {kinds[columns[wrong[0]]]} values, not numbers"
         raise DataError(f"{fault}; encode it or drop the column")
-    rows, reader, n = CheckedRows(path, columns), Cells(path, columns), 0
+    reader, n = Cells(path, columns), 0
     for batch in file.iter_batches(columns=columns):
         block = np.full((len(batch), len(columns)), np.nan)
         for c in plain:
@@ -111,16 +107,9 @@ def _view(
         for c in text:
             cells = [cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist()]
             block[:, c] = reader.column(c, cells, ids[n : n + len(batch)])
-        rows.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
+        reader.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
         n += len(batch)
-    return reader.part(rows.table(), 0, len(columns))
-
-
-def check_repeated(path: Path, names: list[str]) -> None:
-    """Refuse two columns of one name."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
+    return reader.part(0, len(columns))
 
 
 def is_list(kind: Any) -> bool:
@@ -144,9 +133,26 @@ def floats(column: Any, dtype: type[Any]) -> NDArray[Any]:
     return _plain(column.cast(np.dtype(dtype).name, safe=False), np.nan, dtype)
 
 
-def list_lengths(cells: Any) -> NDArray[np.int64]:
+def _lengths(cells: Any) -> NDArray[np.int64]:
     """How many numbers each list of a column has; 0 where there is no list."""
     return _plain(cells.value_lengths().cast("int64"), 0, np.int64)
+
+
+def list_width(columns: Iterable[Any]) -> int:
+    """The length of the first list that is not empty, which all others must have as well; 0 without any."""
+    return next((longest for cells in columns if (longest := int(_lengths(cells).max(initial=0)))), 0)
+
+
+def unlisted(where: str, cells: Any, width: int, before: int) -> tuple[NDArray[np.bool_], Any]:
+    """Which cells are lists that are not empty, and all of their numbers in turn; `before` rows were read before."""
+    lengths = _lengths(cells)
+    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
+    if len(wrong):
+        raise DataError(
+            f"{where}, data row {before + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
+            "give every list the same length, or none"
+        )
+    return lengths > 0, cells.flatten()
 
 
 def _plain(column: Any, for_null: float, dtype: type[Any]) -> NDArray[Any]:
@@ -166,13 +172,6 @@ def _different(column: Any) -> list[Any]:
     return list(column.drop_null().unique()[:SAMPLED].to_pylist())
 
 
-def nth(cells: Any, column: int, width: int) -> Any:
-    """A column of those that stand in turn in one of pyarrow."""
-    import pyarrow
-
-    return cells.take(pyarrow.array(np.arange(column, len(cells), width)))
-
-
 def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, range]:
     """A column of lists as a table; a sample without a list lacks the view."""
     import pyarrow
@@ -180,36 +179,20 @@ def _read_lists(path: Path, file: Any, column: str, kind: str) -> tuple[Any, ran
     where = f"{path}, column {column!r}"
     if not is_numeric(kind):
         raise DataError(f"{where} holds lists of {kind}, not of numbers; drop the column")
-    rows, width, before = None, 0, 0
     try:
+        width = list_width(batch.column(0) for batch in file.iter_batches(columns=[column]))
+        if not width:
+            raise DataError(f"{where}: every list is empty, so nothing can be learned; leave it out")
+        reader, before = Cells(path, range(width)), 0
         for batch in file.iter_batches(columns=[column]):
-            cells = batch.column(column)
-            lengths = list_lengths(cells)
-            if rows is None and lengths.max(initial=0) > 0:
-                width = int(lengths.max())
-                rows = CheckedRows(path, range(width))
-                rows.add(np.full((before, width), np.nan), lambda c: ())
-            if rows is not None:
-                check_lengths(where, lengths, width, before)
-                block, flat = np.full((len(lengths), width), np.nan), cells.flatten()
-                block[lengths > 0] = floats(flat, np.float64).reshape(-1, width)
-                rows.add(block, lambda c, flat=flat, width=width: _different(nth(flat, c, width)))  # type: ignore[misc]
-            before += len(lengths)
+            there, flat = unlisted(where, batch.column(0), width, before)
+            block = np.full((len(there), width), np.nan)
+            block[there] = floats(flat, np.float64).reshape(-1, width)
+            reader.add(block, lambda c, flat=flat: _different(flat[c::width]))  # type: ignore[misc]
+            before += len(there)
     except pyarrow.ArrowInvalid as error:  # of pyarrow before 26
         if "Expected all lists to be of size" not in str(error):
             raise
         fault = f"{where}: pyarrow {pyarrow.__version__} cannot read lists of fixed length some of which are missing"
         raise DataError(f"{fault}; pyarrow 26 can, or write lists of variable length") from None
-    if rows is None:
-        raise DataError(f"{where}: every list is empty, so nothing can be learned; leave it out")
-    return rows.table(), range(width)
-
-
-def check_lengths(place: str, lengths: NDArray[Any], width: int, before: int) -> None:
-    """Refuse lists of other lengths; `before` rows were read before."""
-    wrong = np.flatnonzero((lengths > 0) & (lengths != width))
-    if len(wrong):
-        raise DataError(
-            f"{place}, data row {before + int(wrong[0]) + 1}: {lengths[wrong[0]]} numbers instead of {width}; "
-            "give every list the same length, or none"
-        )
+    return reader.table, range(width)

@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from itertools import accumulate, chain, count, islice, pairwise
+from functools import cached_property
+from itertools import accumulate, chain, islice, pairwise
+from itertools import count as counted
 from math import nan
 from operator import itemgetter
 from pathlib import Path
@@ -23,18 +25,9 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.categories import DROP, TextValues, is_nothing, is_value, names_with_values, too_many, with_values
-from viewfuse.data.digits import (
-    EXACT,
-    ROWS_THAT_VARY,
-    SAMPLED,
-    TOO_CLOSE,
-    are_fewer_as_floats,
-    is_number,
-    is_too_small,
-    text_as_numbers,
-    whole_numbers,
-)
+from viewfuse.data import digits
+from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
+from viewfuse.data.digits import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.isolated.jobs import Blocks, ReadJob
@@ -69,35 +62,33 @@ def read_text(job: ReadJob) -> list[FileView]:
             sign = ";" if usual == "," and bare.count(";") > bare.count(usual) else usual
             names, rows = _names_and_rows(job, csv.reader(chain([first], lines), delimiter=sign, strict=True))
             place = 0 if reading.id_column is None else names.index(reading.id_column)
-            every = names[:place] + names[place + 1 :]
-            columns = reading.chosen(path, every)
+            columns, unread = reading.chosen(path, names[:place] + names[place + 1 :])
             views = {view_of(path): columns}
             if reading.blocks is not None:
                 views = pick_columns(path, columns, reading.blocks)
             wanted = [column for found in views.values() for column in found]
-            counts = Counter(names)
-            if twice := [column for column in wanted if counts[column] > 1]:
-                raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
-            ids, table, reader = _read_rows(path, rows, names, place, wanted, sign)
+            chosen = set(wanted)
+            check_repeated(path, [name for name in names if name in chosen])
+            ids, cells = _read_rows(path, rows, names, place, wanted, sign)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     fractions = any("." in name.rstrip("0").rstrip(".") for name in ids)
     if reading.id_column is None and fractions and all(map(is_number, ids)):
         fault = f"{path}: the first column {names[0]!r} holds measurements, not ids; name the column of ids with "
         raise DataError(fault, Setting("id_column"), ", or add one")
-    if reading.header is False and not reader.texts:
-        return [FileView(path, view_of(path), table, range(table.shape[1]), ids)]
-    kept = set(columns)
-    unread = tuple(name for name in every if name not in kept)
     firsts = accumulate(map(len, views.values()), initial=0)
-    parts = [reader.part(table, first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
+    parts = [cells.part(first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
+    if said := ["separated by ';'"] * (sign == ";") + cells.said():
+        tell(f"{path}: {', '.join(said)}")
+    if reading.header is False and not cells.texts:
+        parts = [(cells.table, range(len(wanted)))]
     return [FileView(path, view, *part, ids, unread) for view, part in zip(views, parts, strict=True)]
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
     """The lines of a file, of which none may fill the memory by itself, nor all of a packed one together."""
     allowance = Allowance(path, "unpack it first") if path.suffix.lower() == ".gz" else None
-    for number in count(1):
+    for number in counted(1):
         line = file.readline(_LONGEST_LINE)
         if allowance is not None:
             allowance.take(len(line))
@@ -149,10 +140,10 @@ def _first_line_fault(path: Path, line: str) -> str:
 
 def _read_rows(
     path: Path, lines: Iterator[list[str]], header: list[str], place: int, wanted: list[str], sign: str
-) -> tuple[list[str], NDArray[np.float64], Cells]:
-    """Ids, the wanted columns, and what read them, a few lines at a time; empty lines are passed over."""
+) -> tuple[list[str], Cells]:
+    """Ids and the wanted columns, read a few lines at a time; empty lines are passed over."""
     ids: list[str] = []
-    rows, reader = CheckedRows(path, wanted), Cells(path, wanted, commas=sign != ",")
+    reader = Cells(path, wanted, commas=sign != ",")
     position = {column: c for c, column in enumerate(header)}
     places = [position[column] for column in wanted]
     take: Callable[[list[str]], Any] = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
@@ -163,15 +154,11 @@ def _read_rows(
                 fault = f"{path}, data row {row} has {len(cells)} cells instead of {len(header)}"
                 raise DataError(f"{fault}; check quotes and delimiters")
         names = [unmarked(row[place]) for row in block]
-        cells = [take(row) for row in block]
-        rows.add(reader.numbers(cells, names), lambda c, cells=cells: (row[c] for row in cells))  # type: ignore[misc]
+        reader.add_text([take(row) for row in block], names)
         ids += names
     if not ids:
         raise DataError(f"{path} has a header but no rows; it needs at least one row")
-    table = rows.table()
-    if said := ["separated by ';'"] * (sign == ";") + reader.said():
-        tell(f"{path}: {', '.join(said)}")
-    return ids, table, reader
+    return ids, reader
 
 
 def _trimmed(line: list[str], width: int = 1) -> list[str]:
@@ -204,6 +191,12 @@ def _are_labels(numbers: Sequence[float]) -> bool:
     return len(numbers) >= _MANY and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
 
 
+def check_repeated(path: Path, names: Sequence[str]) -> None:
+    """Refuse two columns of one name."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{path}: two columns are called {twice[0]!r}; give each a name of its own")
+
+
 def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str, list[str]]:
     """Per view its columns: in the order of the file for a pattern, in that of the list for a list."""
     chosen: dict[str, list[str]] = {}
@@ -231,30 +224,24 @@ def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str
 
 
 class Cells:
-    """Reads the cells of one file, block by block.
+    """Collects the cells of some columns of a file as numbers, block by block.
 
-    Parameters
-    ----------
-    columns : names of those that are read
-    commas : whether 1,5 may stand for 1.5: where no comma separates cells
-
-    Attributes
-    ----------
-    texts : per column of text, by its number, the different ones
+    The different texts of a column of text are numbered (`texts`, by the number of the column), and become columns in
+    the end. With `commas` 1,5 may stand for 1.5: where no comma separates cells.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str], *, commas: bool = False) -> None:
-        self._path, self._columns, self._commas = path, columns, commas
+    def __init__(self, path: Path, columns: Sequence[Any], *, commas: bool = False) -> None:
+        self._path, self._columns, self._commas, self._spool = path, columns, commas, Spool(len(columns))
         self._kinds: dict[int, str] = {}
+        self._seen: dict[int, set[int]] = {}
         self.texts: dict[int, TextValues] = {}
         self._first: dict[int, tuple[Hashable, str]] = {}
         self._has_numbers = np.zeros(len(columns), dtype=bool)
         self._comma, self._dot = "", ""
 
-    def numbers(self, cells: Sequence[Sequence[str]], ids: Sequence[str]) -> NDArray[np.float64]:
-        """The cells of the samples `ids` as numbers, of shape (rows, columns); NaN where they are empty."""
-        if self._commas:
-            cells = self._with_dots(cells, ids)
+    def add_text(self, rows: Sequence[Sequence[str]], ids: Sequence[str]) -> None:
+        """Append the cells of the samples `ids`; NaN where they are empty."""
+        cells = self._with_dots(rows, ids) if self._commas else rows
         numbers = text_as_numbers(cells)
         if numbers is None:  # empty cells are rare enough to look for them only now
             cells = [["nan" if is_nothing(cell) else cell for cell in row] for row in cells]
@@ -264,7 +251,26 @@ class Cells:
             numbers = np.stack([self.column(c, column, ids) for c, column in columns], axis=1)
         else:
             self._has_numbers |= ~np.isnan(numbers).all(axis=0)
-        return numbers
+        self.add(numbers, lambda c: (row[c] for row in rows))
+
+    def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
+        """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
+        for column in np.flatnonzero((np.abs(block) >= digits.EXACT).any(axis=0)).tolist():
+            seen = self._seen.setdefault(column, set())
+            if len(seen) < digits.SAMPLED:
+                seen.update(digits.whole_numbers(exact(column)))
+        self._spool.add(block)
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """All rows; whole numbers that differ in the file, but not as floats, are refused."""
+        table = self._spool.table()
+        del self._spool  # with its blocks
+        for column, seen in self._seen.items():
+            if digits.are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= digits.ROWS_THAT_VARY:
+                where = f"{self._path}, column {self._columns[column]!r}"
+                raise DataError(f"{where}: {digits.TOO_CLOSE}; ids belong into the column of ids")
+        return table
 
     def _with_dots(self, cells: Sequence[Sequence[str]], ids: Sequence[str]) -> Sequence[Sequence[str]]:
         """Cells with points for decimal commas; a file that has both is refused."""
@@ -308,12 +314,12 @@ class Cells:
         column, unlike = f"column {self._columns[c]!r}", "unlike other cells of the column; correct it, or empty it if"
         if kind == "text":
             if not is_number(cell):
-                raise DataError(f"{self._path}, {too_many(column)}", *DROP)
+                raise DataError(f"{self._path}, {column}{TOO_MANY}", *DROP)
             name, cell = self._first[c]
         fault: tuple[str | Setting, ...]
         if kind == "date":
             fault = (f"is no date, {unlike} nothing is known",)
-        elif is_too_small(cell):
+        elif digits.is_too_small(cell):
             fault = ("is too small for 64-bit floats, it would be 0; rescale the column",)
         elif is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
             fault = ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)
@@ -324,9 +330,9 @@ class Cells:
             fault = f"is not a number; {cure}", *DROP
         raise DataError(f"{self._path}, id {name!r}, {column}: {cell!r} ", *fault)
 
-    def part(self, table: NDArray[np.float64], first: int, width: int) -> tuple[NDArray[np.float64], list[Hashable]]:
-        """Some columns of what was read, those of text replaced by columns of their values, and the names of all."""
-        own = {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
+    def part(self, first: int, width: int) -> tuple[NDArray[np.float64], Sequence[Hashable]]:
+        """Some columns of the table, those of text replaced by columns of their values, and the names of all."""
+        table, own = self.table, {c - first: texts for c, texts in self.texts.items() if first <= c < first + width}
         try:
             names = names_with_values(self._columns[first : first + width], own)
         except DataError as error:
@@ -362,28 +368,3 @@ def _days(text: str) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / _SECONDS
-
-
-class CheckedRows:
-    """Rows of numbers, block by block; whole numbers that differ in the file, but not as floats, are refused."""
-
-    def __init__(self, path: Path, columns: Sequence[Any]) -> None:
-        self._path, self._columns, self._spool = path, columns, Spool(len(columns))
-        self._seen: dict[int, set[int]] = {}
-
-    def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
-        """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
-        for column in np.flatnonzero((np.abs(block) >= EXACT).any(axis=0)).tolist():
-            seen = self._seen.setdefault(column, set())
-            if len(seen) < SAMPLED:
-                seen.update(whole_numbers(exact(column)))
-        self._spool.add(block)
-
-    def table(self) -> NDArray[np.float64]:
-        """All rows, of shape (rows, columns)."""
-        table = self._spool.table()
-        for column, seen in self._seen.items():
-            if are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= ROWS_THAT_VARY:
-                where = f"{self._path}, column {self._columns[column]!r}"
-                raise DataError(f"{where}: {TOO_CLOSE}; ids belong into the column of ids")
-        return table
