@@ -44,8 +44,7 @@ from viewfuse.utils import memory
 CHECKS: dict[str, list[tuple[Any, str]]] = {
     "digits beside offsets": [(tables, "_offset"), (pass_zero, "_offset")],
     "finite": [
-        (tables, "_filled_and_infinite"), (training.Training, "record"), (fitted, "_check_finite"),
-        (pass_zero, "_check_finite"),
+        (training.Training, "record"), (fitted, "_check_finite"),
     ],
     "out of range": [(Model, "is_far"), (fitted, "warn_of_far"), (drift, "warn_of_shifted")],
     "sparse indices": [(sparse_tables, "check_sparse")],
