@@ -165,11 +165,6 @@ def logistic(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(0.5 + 0.5 * np.tanh(logits / 2))
 
 
-def logit(share: float) -> float:
-    """log(p / (1 - p)) of a share inside of 0 and 1."""
-    return float(np.log(share / (1 - share)))
-
-
 def sample_logits(
     calibration: Calibration, embedding: Tensor, centers: Tensor, labels: Tensor, neighbor_ids: Tensor
 ) -> NDArray[np.float64]:

@@ -331,3 +331,10 @@ def _filled(samples: Samples, some: Samples, members: Tensor, valid: Tensor, v: 
     if len(alone):
         table[alone] = samples.values[v][samples.present[:, v]].mean(dim=0)
     return table
+
+
+def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
+    """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
+    n, middle = len(table), table.double().mean(dim=0).to(table)
+    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
+    return drawn @ (table - middle) / n**0.5 + middle

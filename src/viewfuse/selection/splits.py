@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from viewfuse.neighbors.samples import NO_NEIGHBOR
-from viewfuse.selection.rules import gaussian_like
+from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.tree import (
     DEPTH,
     Tree,
