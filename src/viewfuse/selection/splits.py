@@ -28,7 +28,8 @@ from torch import Tensor
 
 from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
-from viewfuse.selection.tree import DEPTH, Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
+from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
@@ -59,7 +60,7 @@ class Look:
 
     def neighbors(self) -> Tensor:
         """The neighbours in every view among these samples, int64 tensor of shape (samples, views, depth)."""
-        ids = self.present.new_full((*self.present.shape, DEPTH), NO_NEIGHBOR, dtype=torch.int64)
+        ids = self.present.new_full((*self.present.shape, AGREEMENT_DEPTH), NO_NEIGHBOR, dtype=torch.int64)
         for v, view in enumerate(self.values):
             rows = self.present[:, v].nonzero().squeeze(1)
             if len(rows) > 1:
