@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 from viewfuse.data.filling import in_words as cells_in_words
@@ -39,27 +38,88 @@ def label(decision: Decision) -> str:
     return named.get(name, name.replace("_", " "))
 
 
-@singledispatch
 def words(decision: Decision, spell: Spell = str) -> str:
     """What was decided and why, in words."""
+    match decision:
+        case SavedSentence(why=why):
+            return why.removeprefix(f"{label(decision)}: ")
+        case kinds.CellFilling(chosen=how, evidence=cells):
+            source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[how] if cells else ""
+            return f"filled {source}; {'; '.join(cells_in_words(*one) for one in cells.items())}" if cells else "none"
+        case kinds.ViewReduction():
+            return _on_reduction(decision)
+        case kinds.ScalingChoice():
+            return _on_scaling(decision, spell)
+        case kinds.PretrainingLength(chosen=lasted, evidence=evidence, planned=planned):
+            if lasted == planned:
+                return f"all {lasted} epochs" if lasted else "none"
+            why = "the clusters are clear by then"
+            if "agreement" in evidence:
+                why = f"trainings agree by then (adjusted Rand index {evidence['agreement']:.2f})"
+            return f"{lasted} of {planned} epochs, as {why}"
+        case kinds.JointStageLength():
+            return _on_joint_stage(decision)
+        case kinds.ClusterSource(chosen=source, evidence=scores):
+            if source == "network":
+                return f"those of the network {_listed(scores)}" if len(scores) > 1 else "those of the network"
+            found = {
+                "graph": "the graph of neighbours in all views", "tree": "the tree of its embedding",
+                "hints": "the hints", "k-means": "k-means on the filled views", "earlier": "an earlier stage",
+            }[source]  # fmt: skip
+            why = "more are with their class" if source == "hints" else "neighbours stay together much better there"
+            return f"those of {found}, which the network was taught, as {why} {_listed(scores)}"
+        case kinds.Outliers(chosen=count, evidence=views, samples=n):
+            far = sorted((times, name, view) for view, own in views.items() for name, times in own.items())
+            worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in far}
+            named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
+            return f"{count} of {n:,} samples lie farther from all others than usual: {named}"
+        case kinds.KnownClasses(chosen=count, samples=n, agreed=agreed, unused=unused):
+            named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
+            why = f"; doubtful, as neighbours in all of their views are elsewhere ({unused} not followed): {doubted}"
+            return f"{count} of {n:,} samples, {agreed} are with their class: {named}{why if doubted else ''}"
+        case kinds.KnownPairs(chosen=count, kept=kept):
+            broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
+            return f"{kept} of {count} are kept{f'; not {broken}' if broken else ''}"
+        case kinds.KnownWeights(chosen=count, evidence=weights):
+            return f"{count:,} samples are learned from {_listed(weights['views'], 'views')}"
+        case kinds.BatchEffects(chosen=batches, evidence={"before": before, "after": after}):
+            alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
+            return f"{len(batches)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
+        case kinds.KeptNumbers(chosen=kept, evidence=found):
+            given = {"kept": kept, "new": decision.new, "unused": decision.unused}
+            source = (
+                f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
+            )
+            stay = f"{found['share']:.0%} of {source} have the number that they had"
+            return "; ".join([*(f"{listed(list(own))} {word}" for word, own in given.items() if own), stay])
+        case kinds.Update(chosen=n_new, evidence={"samples": n_old}):
+            parts = [f"{n_new:,} new samples joined {n_old:,}; {len(decision.moved):,} of these moved"]
+            for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
+                parts += [f"{listed(own)} {'are' if own[1:] else 'is'} {word}"] if own else []
+            return "; ".join(parts + [f"{len(decision.waiting):,} samples fit nowhere yet"] * bool(decision.waiting))
+        case kinds.MeanConfidence(chosen=mean, evidence={"again": again}):
+            what = "the chance that a sample is in the same cluster again if the fit is repeated"
+            return f"{mean:.2f} on average: {what} (other trainings put {again:.0%} there beyond chance)"
+        case kinds.MeanConfidence(chosen=mean, evidence=evidence) if not evidence:
+            return f"{mean:.2f} on average: the paper's soft labels, which are not calibrated"
+        case Trust(chosen=word, n_clusters=1):
+            few = any(one["name"] == "untested" for one in decision.reasons)
+            return f"{word}, as there is one cluster{', and too few samples to look for more' if few else ''}"
+        case Trust(chosen=word, evidence=facts, refits=refits):
+            source = f"measured by {refits} repeated fits" if refits else "an estimate"
+            found = f"{facts['again']:.0%} of the samples ({100 * facts['low']:.0f} to {100 * facts['high']:.0f}%)"
+            again = f"repeated fits put {found} into the same clusters"
+            return f"{word}: {again} ({source}; by luck {facts['chance']:.0%})"
+        case kinds.ClusterNumber():
+            return _on_number(decision)
     raise TypeError(f"a decision of an unknown kind: {decision!r}")
 
 
-@words.register
-def _(decision: SavedSentence, spell: Spell = str) -> str:
-    return decision.why.removeprefix(f"{label(decision)}: ")
+def _listed(numbers: Mapping[str, float], what: str = "score") -> str:
+    return f"({what}: {', '.join(f'{name} {number:.3f}' for name, number in numbers.items())})"
 
 
-@words.register
-def _(decision: kinds.CellFilling, spell: Spell = str) -> str:
-    if not decision.evidence:
-        return "none"
-    source = {"neighbors": "from the nearest rows", "median": "with medians of columns"}[decision.chosen]
-    return f"filled {source}; " + "; ".join(cells_in_words(*pair) for pair in decision.evidence.items())
-
-
-@words.register
-def _(decision: kinds.ViewReduction, spell: Spell = str) -> str:
+def _on_reduction(decision: kinds.ViewReduction) -> str:
     steps, reduced = {
         "none": "principal components", "standard": "principal components of standardised columns",
         "log1p": "logarithms, principal components", "log": "equal row sums, logarithms, principal components",
@@ -73,8 +133,7 @@ def _(decision: kinds.ViewReduction, spell: Spell = str) -> str:
     return "; ".join(reduced) or ("none, as asked" if decision.asked else "none, every view is narrow enough")
 
 
-@words.register
-def _(decision: kinds.ScalingChoice, spell: Spell = str) -> str:
+def _on_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     chosen, diverged = decision.chosen, decision.diverged
     scores = dict(sorted(decision.evidence.items(), key=lambda pair: -pair[1]))
     if decision.asked:
@@ -99,21 +158,7 @@ def _(decision: kinds.ScalingChoice, spell: Spell = str) -> str:
     return f"{chosen}{why}{failed}{mixing}"
 
 
-def _listed(numbers: Mapping[str, float], what: str = "score") -> str:
-    return f"({what}: {', '.join(f'{name} {number:.3f}' for name, number in numbers.items())})"
-
-
-@words.register
-def _(decision: kinds.PretrainingLength, spell: Spell = str) -> str:
-    lasted, planned, agreed = decision.chosen, decision.planned, decision.evidence.get("agreement")
-    if lasted == planned:
-        return f"all {lasted} epochs" if lasted else "none"
-    index = "" if agreed is None else f" (adjusted Rand index {agreed:.2f})"
-    return f"{lasted} of {planned} epochs, as {'trainings agree' if index else 'the clusters are clear'} by then{index}"
-
-
-@words.register
-def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
+def _on_joint_stage(decision: kinds.JointStageLength) -> str:
     kept, lasted = decision.chosen, decision.lasted
     if not lasted:
         return "none, k-means on the embedding gives the clusters"
@@ -128,90 +173,7 @@ def _(decision: kinds.JointStageLength, spell: Spell = str) -> str:
     return f"all {lasted} epochs"
 
 
-@words.register
-def _(decision: kinds.ClusterSource, spell: Spell = str) -> str:
-    if decision.chosen == "network":
-        return f"those of the network {_listed(decision.evidence) if len(decision.evidence) > 1 else ''}".rstrip()
-    found = {"graph": "the graph of neighbours in all views", "tree": "the tree of its embedding", "hints": "the hints"}
-    found |= {"k-means": "k-means on the filled views", "earlier": "an earlier stage"}
-    why = "more are with their class" if decision.chosen == "hints" else "neighbours stay together much better there"
-    return f"those of {found[decision.chosen]}, which the network was taught, as {why} {_listed(decision.evidence)}"
-
-
-@words.register
-def _(decision: kinds.Outliers, spell: Spell = str) -> str:
-    found = [(times, name, view) for view, far in decision.evidence.items() for name, times in far.items()]
-    worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in sorted(found)}
-    named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
-    return f"{decision.chosen} of {decision.samples:,} samples lie farther from all others than usual: {named}"
-
-
-@words.register
-def _(decision: kinds.KnownClasses, spell: Spell = str) -> str:
-    named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
-    found = f"{decision.chosen} of {decision.samples:,} samples, {decision.agreed} are with their class: {named}"
-    why = f"; doubtful, as neighbours in all of their views are elsewhere ({decision.unused} not followed): {doubted}"
-    return found + why * bool(doubted)
-
-
-@words.register
-def _(decision: kinds.KnownPairs, spell: Spell = str) -> str:
-    broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
-    return f"{decision.kept} of {decision.chosen} are kept" + f"; not {broken}" * bool(broken)
-
-
-@words.register
-def _(decision: kinds.KnownWeights, spell: Spell = str) -> str:
-    return f"{decision.chosen:,} samples are learned from {_listed(decision.evidence['views'], 'views')}"
-
-
-@words.register
-def _(decision: kinds.BatchEffects, spell: Spell = str) -> str:
-    before, after = (decision.evidence[name] for name in ("before", "after"))
-    alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
-    return f"{len(decision.chosen)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
-
-
-@words.register
-def _(decision: kinds.KeptNumbers, spell: Spell = str) -> str:
-    found, parts = decision.evidence, (("kept", decision.chosen), ("new", decision.new), ("unused", decision.unused))
-    source = f"{found['samples']:,} samples that {'both have' if found['by_ids'] else 'the former model placed'}"
-    stay = f"{found['share']:.0%} of {source} have the number that they had"
-    return "; ".join([*(f"{listed(list(own))} {word}" for word, own in parts if own), stay])
-
-
-@words.register
-def _(decision: kinds.Update, spell: Spell = str) -> str:
-    n_new, n_old, moved = decision.chosen, decision.evidence["samples"], len(decision.moved)
-    parts = [f"{n_new:,} new samples joined {n_old:,}; {moved:,} of these moved"]
-    for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
-        parts += [f"{listed(own)} {'are' if own[1:] else 'is'} {word}"] if own else []
-    return "; ".join(parts + [f"{len(decision.waiting):,} samples fit nowhere yet"] * bool(decision.waiting))
-
-
-@words.register
-def _(decision: kinds.MeanConfidence, spell: Spell = str) -> str:
-    mean = f"{decision.chosen:.2f} on average"
-    if not decision.evidence:
-        return f"{mean}: the paper's soft labels, which are not calibrated"
-    what = "the chance that a sample is in the same cluster again if the fit is repeated"
-    return f"{mean}: {what} (other trainings put {decision.evidence['again']:.0%} there beyond chance)"
-
-
-@words.register
-def _(decision: Trust, spell: Spell = str) -> str:
-    if decision.n_clusters == 1:
-        few = any(one["name"] == "untested" for one in decision.reasons)
-        return f"{decision.chosen}, as there is one cluster{', and too few samples to look for more' if few else ''}"
-    source = f"measured by {decision.refits} repeated fits" if decision.refits else "an estimate"
-    facts = decision.evidence
-    found = f"{facts['again']:.0%} of the samples ({100 * facts['low']:.0f} to {100 * facts['high']:.0f}%)"
-    same = f"repeated fits put {found} into the same clusters ({source}; by luck {facts['chance']:.0%})"
-    return f"{decision.chosen}: {same}"
-
-
-@words.register
-def _(decision: kinds.ClusterNumber, spell: Spell = str) -> str:
+def _on_number(decision: kinds.ClusterNumber) -> str:
     count, standing = decision.islands, [one for one in decision.splits if one["stands"]]
     why = {
         "clusters": _on_splits(decision, standing) if standing else "",
