@@ -109,11 +109,7 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
     """The splits that stand, each by its strength for its size, and those that fall below them.
 
     A split of which only one side holds others that stand is left out, with the other side; one both of whose sides do
-    stands.
-
-    Parameters
-    ----------
-    found : by their places in the tree; parents have lower ones
+    stands. In the tree parents have lower places.
     """
     if not found:
         return []
@@ -152,12 +148,7 @@ def _by_size(one: Mapping[str, Any], mean: float) -> dict[str, Any]:
 
 
 def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> ClusterNumber:
-    """How many clusters there are, which coarser numbers hold as well, and the whole tree.
-
-    Parameters
-    ----------
-    within : the least and the largest possible number, see `possible_range`
-    """
+    """How many clusters there are within a `possible_range`, which coarser numbers hold as well, and the whole tree."""
     least, most = within
     if n_samples < 2 * LEAST:
         return ClusterNumber(least, {}, "few", [], "", [])

@@ -144,14 +144,9 @@ def logistic(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 def sample_logits(
     calibration: Calibration, embedding: Tensor, centers: Tensor, labels: Tensor, neighbor_ids: Tensor
 ) -> NDArray[np.float64]:
-    """Of shape (samples,): the logits of the chances, without shifts.
+    """The logits of the chances, without shifts, of samples whose labels are the nearest centres; of shape (samples,).
 
-    Parameters
-    ----------
-    embedding : of shape (samples, embedding)
-    centers : of shape (clusters, embedding)
-    labels : of shape (samples,): the nearest centres
-    neighbor_ids : int64 tensor of shape (samples, views, neighbours) of training samples; NO_NEIGHBOR where padded
+    Their neighbours, of shape (samples, views, neighbours), are training samples.
     """
     margin = margins(embedding, centers, labels).cpu().numpy()
     near = near_shares(labels, neighbor_ids, calibration.labels, len(centers)).cpu().numpy()
@@ -186,9 +181,7 @@ def margins(embedding: Tensor, centers: Tensor, labels: Tensor) -> Tensor:
 def near_shares(labels: Tensor, neighbor_ids: Tensor, stored: Tensor, n_clusters: int) -> Tensor:
     """The share of the neighbours that are in a sample's cluster, 0 by chance, in float64; 0 without neighbours.
 
-    Parameters
-    ----------
-    stored : of shape (training samples,): their clusters
+    `stored` are the clusters of the training samples.
     """
     there = neighbor_ids != NO_NEIGHBOR
     same = (stored[neighbor_ids.clamp(min=0)] == labels[:, None, None]) & there
@@ -248,11 +241,8 @@ def mean_confidence(assignment: NDArray[np.float32], calibration: Calibration | 
 def bounds(soft: NDArray[np.float32], n_present: NDArray[np.int64], alpha: float) -> dict[int, float]:
     """By number of views the least chance of a cluster in the sets; those of fewer than 30 samples share that of 0.
 
-    Parameters
-    ----------
-    soft : of shape (training samples, clusters)
-    n_present : of shape (training samples,): how many views each has
-    alpha : the share of samples whose cluster may be missing in their set
+    Of the training samples `soft` are the chances and `n_present` the numbers of views; a share of `alpha` of samples
+    may lack their cluster.
     """
     drawn = drawn_chances(soft)
     found = {0: _bound(np.sort(drawn), alpha)}

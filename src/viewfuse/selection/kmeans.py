@@ -1,8 +1,7 @@
 """k-means, and where the cluster centres begin: which of its solutions, Ward's clusters, and those of filled views.
 
-Scikit-learn's runs its starts one after another, on a CPU only: twenty starts of 2,000 points took 7.7 s for 4.2 s on
-two busy cores, and longer than the training of many networks on a GPU. Of 10,000 points it is faster (3.0 s for 9.9 s);
-there groups stand for the points.
+Scikit-learn's k-means runs its starts one after another, on a CPU only: twenty starts of 2,000 points took 7.7 s for
+4.2 s. Of 10,000 points it is faster (3.0 s for 9.9 s); there groups stand for the points.
 """
 
 from __future__ import annotations
@@ -47,15 +46,8 @@ _ROWS = 5_000
 def k_means(points: Tensor, weights: Tensor, starts: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
     """Lloyd's rounds from several starts at once, in float64, on the device of the points.
 
-    Parameters
-    ----------
-    points : tensor of shape (points, embedding)
-    weights : tensor of shape (points,), not negative
-    starts : tensor of shape (starts, clusters, embedding)
-
-    Returns
-    -------
-    Centres of the shape of `starts`, and of shape (starts,) the weighted sums of squares around them.
+    Centres of the shape of `starts`, (starts, clusters, embedding), and the weighted sums of squares around them,
+    (starts,). Weights, of shape (points,), are not negative.
     """
     centers, variance = starts.double(), points.var(dim=0, correction=0).mean().double()
     sums, sizes = _sums(points, weights, centers)
@@ -196,12 +188,8 @@ def initial_centers(
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
     other clusters from every start; `best_start` tells which are taken. Many samples are represented by the means of
-    small groups, which count as much as they have members; a few rounds with all samples follow.
-
-    Parameters
-    ----------
-    neighbor_ids, views : see `merits`; without neighbours sums of squares decide
-    counted : weights of the samples, of shape (samples,); one of weight 0 does not count
+    small groups, which count as much as they have members; a few rounds with all samples follow. Samples count by the
+    weights `counted`, views by those of `views`; without neighbours sums of squares decide.
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     counted = torch.ones_like(embedding[:, 0]) if counted is None else counted.to(embedding)

@@ -101,11 +101,8 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
     does where they overlap so far that every partition loses most neighbours. What is found in the neighbour graph was
     found by looking at these neighbours: it must lose a quarter fewer, and tell more. The tree looks at the embedding
     as well: it must be better in all three, by 0.04. On masks 5 to 9, with which that was chosen, 0.03 to 0.05 lose on
-    none of 23 sets; on masks 0 to 4 the tree gains 1.1 points on average and loses 0.6 on one set (Caltech).
-
-    Parameters
-    ----------
-    found_in : "k-means", "graph" or "tree", see `viewfuse.selection.tree`, or "earlier", which is judged like k-means
+    none of 23 sets; on masks 0 to 4 the tree gains 1.1 points on average and loses 0.6 on one set (Caltech). All else
+    that was found is judged like k-means.
     """
     by_cluster, by_sample = fewer_leave(other.score, own.score), fewer_leave(other.agreement, own.agreement)
     more = log(max(other.information, 1e-9) / max(own.information, 1e-9))
@@ -186,13 +183,7 @@ def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
 
 
 def on_kmeans(shared: float, network: float, kmeans: float) -> dict[str, Any]:
-    """Whether k-means on the filled views finds the same; for information.
-
-    Parameters
-    ----------
-    shared : share of the samples that both put into the same cluster
-    network, kmeans : neighbour agreement of both
-    """
+    """Whether k-means on the filled views finds the same: the shared samples, and the scores of both."""
     return {"name": "k-means", "same": shared >= 0.8, "shared": shared, "ours": network, "theirs": kmeans}
 
 
@@ -236,11 +227,6 @@ def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -
     Data without clusters are drawn as a Gaussian with the covariance of the filled views, and with the same views
     missing; k-means finds clusters in them. Clearer is a score, or a share of neighbours that stay, 1.2 times as good:
     14 of 15 fits of noise had less, 18 of 19 real and synthetic sets more, all but Scene15 (results/trust).
-
-    Parameters
-    ----------
-    samples : the training samples, scaled
-    labels : of shape (samples,)
     """
     rows = np.sort(np.random.default_rng(0).permutation(len(samples))[:_ROWS])
     if len(rows) <= n_clusters:

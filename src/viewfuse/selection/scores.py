@@ -54,14 +54,10 @@ QUARTER_FEWER = 0.3
 
 
 class Merit(NamedTuple):
-    """How good a partition is.
+    """How good a partition is: its `macro_agreement`, its `neighbor_agreement`, and a mutual information.
 
-    Attributes
-    ----------
-    score : its `macro_agreement`
-    agreement : its `neighbor_agreement`, in which every sample counts the same
-    information : what the cluster of a sample tells of its neighbour's cluster: mutual information in nats, mean over
-        views; unlike a share it falls where clusters are merged or emptied, however pure the rest is
+    That is what the cluster of a sample tells of its neighbour's cluster, in nats, mean over views; unlike a share it
+    falls where clusters are merged or emptied, however pure the rest is.
     """
 
     score: float
@@ -88,14 +84,13 @@ def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
 def merits(
     partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int, asked: Sequence[float] | None = None
 ) -> list[Merit]:
-    """The merit of each of several partitions.
+    """The merit of each of several partitions, int64 tensors of shape (samples,).
 
     Parameters
     ----------
-    partitions : int64 tensors of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
     n_clusters : how many there should be
-    asked : see `view_weights`
+    asked : what the user asked each view to count, see `view_weights`
     """
     weights, (n, n_views) = view_weights(neighbor_ids, asked), neighbor_ids.shape[:2]
     together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))
@@ -144,10 +139,8 @@ def _shared(nearest: Tensor, there: Tensor) -> Tensor:
 def _counts(partitions: Tensor, neighbor_ids: Tensor, n_clusters: int) -> tuple[Tensor, Tensor, Tensor]:
     """How partitions, of shape (partitions, samples), lie among neighbours, for all and in all views together.
 
-    Returns
-    -------
-    Samples that have a view, of shape (partitions, views, clusters); those of one cluster with a neighbour in another,
-    of shape (partitions, views, clusters, clusters); and which clusters have no sample, (partitions, 1, clusters).
+    Samples that have a view, (partitions, views, clusters); those of one cluster with a neighbour in another,
+    (partitions, views, clusters, clusters); and which clusters have no sample, (partitions, 1, clusters).
     """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, shape = nearest != NO_NEIGHBOR, (len(partitions), nearest.shape[1], n_clusters, n_clusters)

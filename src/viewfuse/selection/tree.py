@@ -81,12 +81,9 @@ def principal(table: Tensor) -> Tensor:
 
 
 def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
-    """The tree of clusters of some samples, up to a few thousand; one run of k-means finds the small ones.
+    """The tree of clusters of up to a few thousand samples, embedded as points; k-means finds the small ones.
 
-    Parameters
-    ----------
-    points : embeddings, tensor of shape (samples, columns)
-    neighbor_ids : int64 tensor of shape (samples, views, neighbours), as of `viewfuse.neighbors.samples.Samples`
+    Their neighbours are as of `viewfuse.neighbors.samples.Samples`.
     """
     count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
     state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])
