@@ -292,10 +292,11 @@ def matched_kappa(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """The other partition with the cluster numbers of this one."""
-    size = int(max(labels.max(), other.max())) + 1
+    return matched_numbers(other, labels, int(max(labels.max(), other.max())) + 1)[other]
+
+
+def matched_numbers(labels: NDArray[np.int64], wanted: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """New numbers of `size` clusters, with which as many samples as possible have the number that is wanted."""
     table = np.zeros((size, size), dtype=np.int64)
-    np.add.at(table, (other, labels), 1)
-    rows, columns = linear_sum_assignment(-table)
-    names = np.empty(size, dtype=np.int64)
-    names[rows] = columns
-    return names[other]
+    np.add.at(table, (labels, wanted), 1)
+    return np.asarray(linear_sum_assignment(-table)[1])
