@@ -1,28 +1,16 @@
 """Confidence: the chance that a sample is in its cluster again if the fit were repeated.
 
-Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. Four things
-that every fit knows tell most of it, and none of them needs another training:
-
-- **margin**: how much nearer the sample is to its own centre than to the next one, among the directions in which the
-  centres differ: (next - own) / (next + own) of the distances;
-- **near**: the share of its neighbours, in the views that it has, that are in its cluster, corrected for chance;
-- **again**: the share of its cluster that the other networks of the fit, and the same one before the joint stage, put
-  together, corrected for chance;
-- **apart**: the share of the neighbours in the embedding that are in the same cluster, corrected for chance, mean of
-  its cluster. It sees long clusters, of which centres tell little, and doubts what was found again only because the
-  joint stage changed nothing.
-
-Margin and again count as much as neighbours agree: training moves clusters apart in noise, too. A logistic function of
-near x (3/2 margin + 11/4 again x apart) + 3/4 (mean near of the cluster) x apart - 1/4 is the chance. Its constants
-were fitted to whole fits that were repeated on 80 % of the samples of 15 real sets, and of synthetic ones
+Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. What every fit
+knows tells most of it: `margins` between centres, `near_shares` of its neighbours in the views, what was found again by
+other trainings, and how far clusters lie apart in the embedding (`apart_shares`). docs/decisions.md has the formula.
+Its constants were fitted to whole fits that were repeated on 80 % of the samples of 15 real sets, and of synthetic ones
 (results/trust). `validate` repeats the fit, and makes the mean of each cluster the frequency that was measured.
 
 The soft assignment of each sample is raised to the power that makes its largest entry the chance, so no label changes.
 
 Sets of clusters that together hold a sample with a chance that is asked for follow by split conformal prediction, with
 labels drawn from the soft assignments of the training samples, as the labels that these have are right more often than
-those of new samples would be. A cluster is in the set if its chance is at least a bound, one for each number of views
-that samples have.
+those of new samples would be.
 """
 
 from __future__ import annotations
@@ -109,9 +97,10 @@ def _means(values: NDArray[np.floating], labels: NDArray[np.int64], n_clusters: 
 
 
 def apart_shares(embedding: Tensor, labels: Tensor, n_clusters: int) -> NDArray[np.float64]:
-    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less.
+    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less, or empty.
 
-    1 where there is but one cluster, 0 where it is empty.
+    It sees long clusters, of which centres tell little, and doubts what was found again only because the joint stage
+    changed nothing.
     """
     rows = torch.linspace(0, len(labels) - 1, min(len(labels), _MOST_APART), device=labels.device).round().long()
     labels, points = labels[rows], embedding[rows].double()

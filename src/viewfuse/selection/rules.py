@@ -1,13 +1,7 @@
 """What the paper decided by hand, with labels in view, decided from scores alone; and one verdict on the clusters.
 
-Rules return data, `viewfuse.selection.decisions`; `viewfuse.selection.messages` turns them into words.
-
-**The weight of the clustering loss.** Reconstruction losses of different data, and of one data set scaled in different
-ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
-weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
-
-**Which scaling is chosen, which clusters the joint stage begins with, and which training is kept** depends on the
-score of the clusters (`viewfuse.selection.scores`).
+Which scaling is chosen, which clusters the joint stage begins with, and which training is kept depends on the score of
+the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.messages` puts in words.
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
 chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, the data
@@ -61,7 +55,10 @@ synthetic sets. With 0.02 or 0.03 for a twentieth real sets gain 0.2 to 0.4."""
 
 
 def clustering_weight(reconstruction: float | None) -> float:
-    """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none."""
+    """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none.
+
+    These losses differ by a factor of a hundred: a fixed weight is idle on some data and tears others' clusters apart.
+    """
     return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
 
 

@@ -2,11 +2,10 @@
 
 **Macro agreement** of a partition. For each view and cluster: which share of the members' nine nearest neighbours in
 that view lies in the same cluster? The share is taken at the lower end of its Wilson interval (one standard error,
-a member counts once), so that a cluster of few members must be purer than a large one to count as much: six samples
-whose neighbours are all their own count 6/7. It is corrected for chance by the cluster's own size, as in Cohen's kappa:
-a cluster that holds half of the samples has half of the neighbours by chance. 1 is the most, 0 is chance. The score is
-the mean over *clusters*, then over views: a rare group counts as much as a common one, an empty cluster counts 0, and
-one without samples that have a view counts there what it does in its own views.
+a member counts once), so that six samples whose neighbours are all their own count 6/7, and corrected for chance by the
+cluster's own size, as in Cohen's kappa. The score is the mean over *clusters*, then over views: a rare group counts as
+much as a common one. It cannot see which structure the user has in mind; where clusters overlap in every view the
+choice is close to arbitrary, and `decisions_` shows it.
 
 Two groups of 950 and 50 samples, the second of which no neighbour leaves, score higher than a cut through the large
 group into even halves, most of whose neighbours stay together:
@@ -17,13 +16,6 @@ group into even halves, most of whose neighbours stay together:
 >>> line[948:950], line[950:952] = 940, 960  # the groups are apart
 >>> round(macro_agreement(true, line[:, None], 2), 2), round(macro_agreement(halves, line[:, None], 2), 2)
 (0.98, 0.82)
-
-Partitions found under different scalings are compared on the neighbours of all of these scalings, which favours none.
-Views that repeat each other count as one: the weight of a view is one over the number of views with its neighbours,
-each counted by the square of the share that they have in common.
-
-What it cannot see: structure that is in the data and not in the labels that the user has in mind. Sets whose clusters
-overlap in every view differ little in it, and there the choice is close to arbitrary; `decisions_` shows it.
 """
 
 from __future__ import annotations
@@ -112,7 +104,8 @@ def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
 def view_weights(neighbor_ids: Tensor, asked: Sequence[float] | None = None) -> list[float]:
     """Per view one over the number of views that repeat it, itself included: 1 for a view like no other.
 
-    Times what the user asked each view to count. Of many samples some are enough to see which views repeat each other.
+    Each counts by the square of the share of neighbours that they have in common, which some of many samples show.
+    The weights are multiplied by what the user asked each view to count.
     """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, every = (nearest != NO_NEIGHBOR).any(dim=2), -(-len(nearest) // _SEEN)
@@ -235,7 +228,7 @@ def candidate_scores(
 ) -> list[float]:
     """The score of each partition, on average over views, and in each over the neighbours that scalings give it.
 
-    Scalings that treat a view alike count once there.
+    That favours no scaling. Scalings that treat a view alike count once there.
     """
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
     different = [_different([ids[:, v] for ids in graphs]) for v in range(graphs[0].shape[1])]

@@ -3,11 +3,10 @@
 - **agreement**: how much rarer than by chance neighbours lie on different sides (1: never, 0: chance), in the graph of
   neighbours of these samples alone. It is compared with the split that the same tree finds in Gaussians of the same
   covariance with the same views missing.
-- **held-out views**: the sides are found again without a view, from embeddings that never saw it. Then its values are
-  asked: how much rarer than by chance do neighbours in that view lie on different sides, among the samples that have
-  it?
-- **one view alone**: what only one view shows, no other can confirm. The neighbours in that view are asked, among the
-  samples that have it, and compared with those of the Gaussians' splits in the same view.
+- **held-out views**: the sides are found again without a view, from embeddings that never saw it; do neighbours in it
+  agree with them, among the samples that have it?
+- **one view alone**: what only one view shows, no other can confirm. The neighbours in that view are compared with
+  those of the Gaussians' splits in the same view.
 - **gap**: by how much border samples lie further from their neighbours than others do, in the views (a logarithm).
   Where sides are crisp only because the data are a curve or a sheet, it is near 0.
 """
