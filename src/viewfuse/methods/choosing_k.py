@@ -175,7 +175,9 @@ class _Tested:
         # How clearly the clusters that there are lie apart: each beside the next.
         for label in np.unique(self._labels[~self._novel]).tolist():
             known = self._members(label)
-            other = self._members(self._next_cluster(known, label)) if len(known) >= LEAST else known
+            if len(known) < LEAST:
+                continue
+            other = self._members(self._next_cluster(known, label))
             if len(other) >= LEAST:
                 self._test(other, known)
         beside = self._next_cluster(rows)

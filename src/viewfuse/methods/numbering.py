@@ -106,17 +106,15 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
 
 def with_clusters(model: Model, source: NDArray[np.int64]) -> Model:
     """A copy of a model with the clusters of these former numbers; -1 is a number without a cluster."""
-    assert isinstance(model.method, URRLMethod)
-    config, network, known = model.method.config, copy.deepcopy(model.network), model.calibration
+    network, known = copy.deepcopy(model.network), model.calibration
     centers, at = network.centers.detach(), torch.from_numpy(source)
     network.centers = Parameter(torch.where(at[:, None].to(centers.device) < 0, torch.inf, centers[at]))
-    method = replace(model.method, config=replace(config, n_clusters=len(source), hidden_dim=config.hidden_width))
     if known is not None:
         is_there, numbers = source != UNKNOWN, torch.zeros(len(centers)).to(known.labels)
         numbers[at[is_there].to(numbers.device)] = torch.from_numpy(np.flatnonzero(is_there)).to(numbers)
         again, shifts = (np.where(is_there, own[source], 0.0) for own in (known.again, known.shifts))
         known = replace(known, labels=numbers[known.labels.long()], again=again, shifts=shifts)
-    return replace(model, network=network, method=method, calibration=known)
+    return replace(model, network=network, method=of_number(model.method, len(source)), calibration=known)
 
 
 def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:

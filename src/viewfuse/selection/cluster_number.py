@@ -115,8 +115,15 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
         return []
     best = strongest(found.values())
     mean = n_samples / (1 + sum(tested(one, best) for one in found.values()))
-    sized = {place: _by_size(one, mean) for place, one in found.items()}
-    best, child = strongest(sized.values()), {(one["parent"], one["side"]): at for at, one in found.items()}
+    sized, child = dict[int, dict[str, Any]](), dict[tuple[int, int], int]()
+    for place, one in found.items():
+        child[one["parent"], one["side"]] = place
+        # Less where the smaller side is smaller than the mean cluster and not quite apart. Powers up to 0.5 are as good
+        # on real sets; without any these lose twice as much, and without the exception small clusters of sets with
+        # sizes of 20 to 1 are joined (results/clusters).
+        share = 1.0 if one["agreement"] >= 0.96 else min(1.0, min(one["sizes"]) / mean)
+        sized[place] = {**one, "strength": one["strength"] * share ** (1 / 3)}
+    best = strongest(sized.values())
     stands: dict[int, bool] = {}
     holds: dict[int | None, bool] = {None: False}  # whether a split stands, or one below it
     for place in sorted(found, reverse=True):
@@ -135,16 +142,6 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
             continue
         out.append({**found[place], "parent": parent, "side": side, "stands": stands[place]})
     return out
-
-
-def _by_size(one: Mapping[str, Any], mean: float) -> dict[str, Any]:
-    """A split whose strength is less where its smaller side is smaller than the mean cluster and not quite apart.
-
-    Powers up to 0.5 in place of 1/3 are as good on real sets; without any these lose twice as much, and without the
-    exception small clusters of sets with sizes of 20 to 1 are joined (results/clusters).
-    """
-    share = 1.0 if one["agreement"] >= 0.96 else min(1.0, min(one["sizes"]) / mean)
-    return {**one, "strength": one["strength"] * share ** (1 / 3)}
 
 
 def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> ClusterNumber:
