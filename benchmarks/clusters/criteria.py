@@ -13,8 +13,7 @@ from sklearn.metrics import calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from viewfuse.selection.kmeans import partitions
-from viewfuse.selection.rules import gaussian_like
+from viewfuse.selection.kmeans import gaussian_like, partitions
 
 OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap")
 _REFERENCES = 3

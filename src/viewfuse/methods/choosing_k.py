@@ -20,7 +20,7 @@ from viewfuse.data.scaling import KINDS
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.training import SILENT, Progress, TrainState, check_diverged
+from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import Model, Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.method import URRLMethod
@@ -49,8 +49,6 @@ from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
-_LOOKED_AT = 20_000
-"""Samples that are enough to see which clusters of a fit are two islands."""
 
 
 class Choice(NamedTuple):
@@ -62,23 +60,13 @@ class Choice(NamedTuple):
 
 @with_gradients
 def choose_n_clusters(
-    views: Views,
-    config: Config,
-    within: Any,
-    scaling: str,
-    seed: int,
-    device: torch.device,
-    *,
-    fill: str = "neighbors",
-    reduction: Asked = "auto",
-    threads: int | None = None,
-    progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
-) -> Choice:
+    views: Views, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
+    fill: str = "neighbors", reduction: Asked = "auto", checkpoint: Checkpoint | None = None, **how: Any,
+) -> Choice:  # fmt: skip
     """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
     A network is pre-trained as long as the first scaling is tried; the tree of its embeddings is tested split by split.
-    `within` is the least and the largest number; for the other parameters see `viewfuse.methods.urrl.fit.fit_models`.
+    `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
     some = _drawn(views, seed)
@@ -89,7 +77,7 @@ def choose_n_clusters(
     source, kept = Source.of(some, fill, reduction), checkpoint and checkpoint.part("choice")
     check_memory(source.reduced, config, device)
     one = replace(config, n_clusters=1)
-    run = pretrained(source, one, scaling, seed, device, threads=threads, progress=progress, checkpoint=kept)
+    run = pretrained(source, one, scaling, seed, device, checkpoint=kept, **how)
     return Choice(number_decision(evident_splits(run, some.names), len(some), possible), run)
 
 
@@ -137,8 +125,11 @@ def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
 def with_islands(
     number: ClusterNumber, model: Model, embedding: torch.Tensor, labels: NDArray[np.int64], within: Any
 ) -> ClusterNumber:
-    """The number with one more for each cluster of its fit that is two islands, as far as the range `within` goes."""
-    rows = np.linspace(0, len(labels) - 1, min(len(labels), _LOOKED_AT)).astype(np.int64)
+    """The number with one more for each cluster of its fit that is two islands, as far as the range `within` goes.
+
+    20,000 samples are enough to see that.
+    """
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), 20_000)).astype(np.int64)
     at = torch.from_numpy(rows).to(embedding.device)
     points, some = principal(embedding[at]), model.stored.take(at)
     look = Look(points, points[None][:0], some.values, some.present, points[:, :0])
@@ -184,10 +175,11 @@ class _Tested:
         # How clearly the clusters that there are lie apart: each beside the next.
         for label in np.unique(self._labels[~self._novel]).tolist():
             known = self._members(label)
-            if len(known) >= LEAST:
-                other = self._members(self._next_cluster(known, label))
-                if len(other) >= LEAST:
-                    self._test(other, known)
+            if len(known) < LEAST:
+                continue
+            other = self._members(self._next_cluster(known, label))
+            if len(other) >= LEAST:
+                self._test(other, known)
         beside = self._next_cluster(rows)
         own = self._members(beside)
         if len(own) < LEAST:
@@ -215,8 +207,7 @@ class _Tested:
     def _divided(self, rows: NDArray[np.int64], facts: dict[str, Any]) -> list[NewKind]:
         """Samples that stand, as one kind or as what the splits of their tree leave."""
         look = self._look.take(rows)
-        first = next(iter(splits_of(cluster_tree(look.embedding, look.neighbors(), self._seed % 2**32))), None)
-        if first is not None:
+        for first in splits_of(cluster_tree(look.embedding, look.neighbors(), self._seed % 2**32))[:1]:
             sides = rows[first.left], rows[first.right]
             between = self._test(*sides)
             if between["stands"]:

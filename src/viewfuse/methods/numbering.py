@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from viewfuse.fitted.model import Model
     from viewfuse.methods.urrl.fit import Fitted
 
-_SHARED = 0.1
-"""Of the smaller set of samples: with fewer ids in common most clusters would have no sample that tells of them."""
-_ALIKE = 0.25
-"""Of each of two clusters that are one: a few strays must not give the number of a kind that is gone to a new kind."""
-_NOTHING = {"again": 0.0, "low": 0.0, "high": 0.0}
-
 
 class FormerLabels(NamedTuple):
     """What a former model says of samples: their clusters, of shape (samples,), and -1 where it does not know.
@@ -52,14 +46,17 @@ class FormerLabels(NamedTuple):
 
     @classmethod
     def of(cls, former: Any, views: Views) -> FormerLabels:
-        """Look the samples up by their ids; where few are known, or ids only count the rows, place them."""
+        """Look the samples up by their ids; where few are known, or ids only count the rows, place them.
+
+        With fewer than a tenth of the smaller set in common most clusters would have no sample that tells of them.
+        """
         if not isinstance(former, MultiViewClusterer):
             raise wrong("like", "a fitted model", type(former).__name__)
         check_is_fitted(former)
         rows = {name: row for row, name in enumerate(former.ids_.tolist())}
         found = np.array([rows.get(name, UNKNOWN) for name in views.ids.tolist()])
         known = found != UNKNOWN
-        by_ids = known.sum() >= _SHARED * min(len(rows), len(views)) and not only_counted(views.ids)
+        by_ids = known.sum() >= 0.1 * min(len(rows), len(views)) and not only_counted(views.ids)
         if by_ids:
             labels = former._clusters()[found]
         else:
@@ -72,7 +69,8 @@ class FormerLabels(NamedTuple):
         shared = np.zeros((n_clusters, self.n_numbers), dtype=np.int64)
         known = self.labels != UNKNOWN
         np.add.at(shared, (labels[known], self.labels[known]), 1)
-        alike = shared >= _ALIKE * np.maximum(shared.sum(axis=1, keepdims=True), shared.sum(axis=0))
+        # Clusters that are one share a quarter of each: a few strays must not give the number of a kind that is gone.
+        alike = shared >= 0.25 * np.maximum(shared.sum(axis=1, keepdims=True), shared.sum(axis=0))
         shared = np.where(alike, shared, 0)
         rows, columns = linear_sum_assignment(shared, maximize=True)
         numbers = np.full(n_clusters, UNKNOWN)
@@ -99,7 +97,7 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
             {**one, "clusters": sorted(numbers[one["clusters"]].tolist())} if "clusters" in one else one
             for one in trust.reasons
         ]
-        clusters = [own.get(number, _NOTHING) for number in range(width)]
+        clusters = [own.get(number, {"again": 0.0, "low": 0.0, "high": 0.0}) for number in range(width)]
         decisions |= records(replace(trust, n_clusters=width, clusters=clusters, reasons=reasons))
     source = np.full(width, UNKNOWN)
     source[numbers] = np.arange(len(numbers))
@@ -108,17 +106,15 @@ def with_numbers(fitted: Fitted, numbers: NDArray[np.int64], width: int) -> Fitt
 
 def with_clusters(model: Model, source: NDArray[np.int64]) -> Model:
     """A copy of a model with the clusters of these former numbers; -1 is a number without a cluster."""
-    assert isinstance(model.method, URRLMethod)
-    config, network, known = model.method.config, copy.deepcopy(model.network), model.calibration
+    network, known = copy.deepcopy(model.network), model.calibration
     centers, at = network.centers.detach(), torch.from_numpy(source)
     network.centers = Parameter(torch.where(at[:, None].to(centers.device) < 0, torch.inf, centers[at]))
-    method = replace(model.method, config=replace(config, n_clusters=len(source), hidden_dim=config.hidden_width))
     if known is not None:
         is_there, numbers = source != UNKNOWN, torch.zeros(len(centers)).to(known.labels)
         numbers[at[is_there].to(numbers.device)] = torch.from_numpy(np.flatnonzero(is_there)).to(numbers)
         again, shifts = (np.where(is_there, own[source], 0.0) for own in (known.again, known.shifts))
         known = replace(known, labels=numbers[known.labels.long()], again=again, shifts=shifts)
-    return replace(model, network=network, method=method, calibration=known)
+    return replace(model, network=network, method=of_number(model.method, len(source)), calibration=known)
 
 
 def _decision(former: FormerLabels, numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> KeptNumbers:

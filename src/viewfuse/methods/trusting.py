@@ -109,18 +109,16 @@ def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: i
     found = dict(known)
     for label, name in names.items():
         if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= int(label) < n_clusters:
-            raise SettingError(
-                f"there is no cluster {label!r} to be named; those of the model are 0 to {n_clusters - 1}"
-            )
+            there = f"those of the model are 0 to {n_clusters - 1}"
+            raise SettingError(f"there is no cluster {label!r} to be named; {there}")
         if not isinstance(name, str) or not name.strip():
             raise SettingError(f"cluster {label} cannot be called {name!r}; give a text that is not empty")
         found[int(label)] = name.strip()
     first: dict[str, int] = {}
     for label, name in found.items():
         if first.setdefault(name, label) != label:
-            raise SettingError(
-                f"clusters {first[name]} and {label} cannot both be called {name!r}; give each its own name"
-            )
+            both = f"clusters {first[name]} and {label}"
+            raise SettingError(f"{both} cannot both be called {name!r}; give each its own name")
     return dict(sorted(found.items()))
 
 
@@ -130,7 +128,7 @@ ALPHA = 0.1
 
 def trust_in(decisions: Mapping[str, Mapping[str, Any]]) -> Trust | None:
     """The verdict among decisions, as ``decisions_`` holds them; None where there is none."""
-    found = restored({name: record for name, record in decisions.items() if name == Trust.name}).get(Trust.name)
+    found = restored({Trust.name: decisions[Trust.name]})[Trust.name] if Trust.name in decisions else None
     return found if isinstance(found, Trust) else None
 
 

@@ -49,22 +49,14 @@ from viewfuse.selection.tree import centers_of
 
 
 class Enlarged(NamedTuple):
-    """A model with new samples among those that it knows, before it is trained on them.
-
-    Attributes
-    ----------
-    numbers : of shape (clusters,): those of the model's clusters, which are numbered without gaps here
-    labels : of shape (samples,): clusters, without gaps; of new samples, where the model places them
-    novel : of shape (samples,): samples that fit nowhere, new ones and those that waited
-    width : how many numbers the clusters had
-    """
+    """A model with new samples among those that it knows, before it is trained on them."""
 
     model: Model
-    numbers: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    novel: NDArray[np.bool_]
+    numbers: NDArray[np.int64]  # those of the model's clusters, which are numbered without gaps here
+    labels: NDArray[np.int64]  # clusters of the samples, without gaps; of new ones, where the model places them
+    novel: NDArray[np.bool_]  # samples that fit nowhere, new ones and those that waited
     n_old: int
-    width: int
+    width: int  # how many numbers the clusters had
 
     @classmethod
     def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
@@ -120,26 +112,10 @@ def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDA
     return np.concatenate([before, found[waiting.sum() :]])
 
 
-_HINT_WEIGHT = 3.0
-"""Of the clusters that samples had, times the weight of the clustering loss: with 1 a new cluster may be lost again."""
-_USUAL, _FOUNDING = 8, 4
-"""An eighth of the epochs of a fit's joint stage, and a quarter more where there are new clusters to be learned."""
-_MOST_RATE = 1.8e-3
-"""Of learning: that of a small set's joint stage, the largest of any fit. A set that has grown beyond a small one would
-have the rate of small sets and the factor of large ones."""
-_ROUNDS = 4
-"""At most so often, until the samples of new clusters are in these: a new cluster is far from where a network put its
-samples, and a small network learns slowly."""
-_LEARNED = 0.95
-"""Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
-_STAY = 0.995
-"""Of the samples whose clusters are known should be in these after the usual training: half a percent may move."""
-_STEPS = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""How much of a training counts: the first at which enough samples stay. Without any of it all do."""
 _CORESET, _PER_NEW = 2_000, 4
 """Old samples that are trained on beside the new ones: as many, or four for each new one, where that is more."""
-_LOOKED = 2_500
-"""Samples that are enough to look for new kinds, as for the number of clusters; at most half of them are new."""
+_LEARNED = 0.95
+"""Of the samples whose clusters are known must be in these after new ones were learned; else there are no new ones."""
 
 
 @with_gradients
@@ -176,7 +152,7 @@ def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[s
 
 
 def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
-    """Epochs, the usual ones and those for new clusters, and the rows that are trained on, of shape (1, rows)."""
+    """Epochs, an eighth of a fit's joint stage and a quarter for new clusters, and the rows trained on, (1, rows)."""
     stored, n_new = given.model.stored, len(given.labels) - given.n_old
     old = slice(0, given.n_old)
     keep = min(given.n_old, max(_CORESET, _PER_NEW * n_new))
@@ -185,44 +161,51 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
     assert isinstance(given.model.method, URRLMethod)
     epochs = given.model.method.config.epochs(len(rows))[1]
     at = torch.from_numpy(rows).to(stored.present.device)[None]
-    return [ceil(epochs / share) for share in (_USUAL, _FOUNDING)], at
+    return [ceil(epochs / 8), ceil(epochs / 4)], at
 
 
 def _train(run: TrainState, known: NDArray[np.int64], epochs: int, rows: Tensor) -> None:
-    """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,)."""
+    """Continue the joint stage; `known` are clusters that samples should be in, of shape (samples,).
+
+    The rate is at most that of a small set's joint stage, the largest of any fit: a set that has grown beyond a small
+    one would have the rate of small sets and the factor of large ones.
+    """
     run.known = replace(run.known, classes=torch.from_numpy(known).to(run.device), doubted=None)
-    run.method = replace(run.method, hint_weight=_HINT_WEIGHT)
+    run.method = replace(run.method, hint_weight=3.0)  # with 1 a new cluster may be lost again
     training = Training([run])
     stage = joint_stage(training, epochs)
-    training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, _MOST_RATE)))
+    training.run(replace(stage, name="update", elements=rows, rate=min(stage.rate, 1.8e-3)))
     check_diverged([run])
 
 
 def _hold_back(run: TrainState, before: Mapping[str, Tensor], known: NDArray[np.int64]) -> None:
-    """Go from former weights towards those of the network only as far as samples stay; else to where the most do."""
+    """Go from former weights towards those of the network only as far as samples stay; else to where the most do.
+
+    Of the samples whose clusters are known half a percent may move.
+    """
     after, at, shares = copy.deepcopy(run.network.state_dict()), known != UNKNOWN, dict[float, float]()
 
     def go(step: float) -> None:
         run.network.load_state_dict({name: torch.lerp(own, after[name], step) for name, own in before.items()})
 
-    for step in _STEPS:
+    for step in (1.0, 0.75, 0.5, 0.25, 0.0):
         go(step)
         found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
         shares[step] = float((found == known)[at].mean()) if at.any() else 1.0
-        if shares[step] >= _STAY:
+        if shares[step] >= 0.995:
             return
     go(max(shares, key=lambda step: shares[step]))
 
 
 def _new_kinds(given: Enlarged, run: TrainState, seed: int) -> list[NewKind]:
-    """New kinds of samples, among the novel ones and enough others."""
+    """New kinds of samples, among the novel ones and others: 2,500 are enough, at most half of them new."""
     if given.novel.sum() < LEAST:
         return []
     n = len(given.labels)
     draws = np.random.default_rng([seed, 6])
     is_late = given.novel | (np.arange(n) >= given.n_old)
-    late = draws.permutation(np.flatnonzero(is_late))[: _LOOKED // 2]
-    early = draws.permutation(np.flatnonzero(~is_late))[: _LOOKED - len(late)]
+    late = draws.permutation(np.flatnonzero(is_late))[:1_250]
+    early = draws.permutation(np.flatnonzero(~is_late))[: 2_500 - len(late)]
     rows = np.sort(np.concatenate([late, early]))
     found = new_kinds(look_of(run, rows), given.labels[rows], given.novel[rows], given.model.names, seed)
     return [kind._replace(rows=rows[kind.rows]) for kind in found]
@@ -238,7 +221,7 @@ def _founded(
         labels[kind.rows] = known[kind.rows] = number
     count, embedding = len(given.numbers) + len(kinds), embed_stored(run)
     _set_centers(run, _centers(embedding, labels, run.network.centers.detach(), count))
-    for _ in range(_ROUNDS):
+    for _ in range(4):  # a new cluster is far from where a network put its samples, and a small network learns slowly
         _train(run, known, epochs, rows)
         found = clusters(run.method, run.network, embed_stored(run)).cpu().numpy()
         if all((found == known)[kind.rows].mean() >= _LEARNED for kind in kinds):

@@ -1,6 +1,7 @@
-"""What is decided without labels: scores of partitions, the rules that use them, and the words that tell it.
+"""What is decided without labels, in the order in which the data go through it.
 
-`scores` measure, `rules` choose, `messages` tell; `kmeans` places the centres that the joint stage begins with, and
-finds clusters of filled views; `teaching` gives these to a network, `confidence` is measured against them;
-`tree` joins small clusters, `splits` tests where the tree divides, `cluster_number` says how many clusters there are.
+`kmeans` makes small clusters of an embedding, which `tree` joins; `splits` tests where the tree divides, and
+`cluster_number` says how many clusters there are. `scores` measures partitions by neighbours, and `rules` chooses among
+them; `confidence` says how sure each sample is, and `rules` what that is worth. All of it is data, `decisions`, which
+`messages` puts in words.
 """

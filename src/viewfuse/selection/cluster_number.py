@@ -2,11 +2,11 @@
 
 A split **stands** where a Gaussian of the same covariance with the same views missing is hardly ever split as crisply
 (p-values; the level is shared over the tree in proportion to the samples of a split, after Kimes, Grabski and
-Irizarry), and it is nearly as strong as the strongest of the set (`_HALF`). What makes a split strong is in
+Irizarry), and it is nearly as strong as the strongest of the set. What makes a split strong is in
 `viewfuse.selection.splits`. With thousands of samples every group of a real set can be split significantly, in any of
 its parts; so significance alone gives far too many clusters, and a fixed strength too few where all clusters overlap.
-In the end a split that cuts off few samples must be stronger than one into halves (`_CUBE_ROOT`): real clusters have
-odd corners, while a rare kind is apart from all others. A split that only cuts off a corner is left out.
+In the end a split that cuts off few samples must be stronger than one into halves: real clusters have odd corners,
+while a rare kind is apart from all others. A split that only cuts off a corner is left out.
 
 The clusters are what is left when no split stands any more. They are a **continuum** where Gaussians are split nearly
 as crisply, as curves and sheets are, and samples at the borders lie as densely as all others.
@@ -16,13 +16,12 @@ results/clusters/README.md says how bounds were found, and what was tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
@@ -35,27 +34,12 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 LEVEL = 0.05
 """The chance that data without clusters are split at all."""
-_HALF, _STRONGEST = 0.45, 4
-"""A split has so much of the mean strength of the four strongest; 0.4 and 0.5 are about as good (results/clusters)."""
-_CUBE_ROOT, _APART = 1 / 3, 0.96
-"""The power of the smaller side over the mean cluster by which a strength is multiplied, at most by 1; and the
-agreement from which on sizes do not matter. Powers up to 0.5 are as good on real sets; without any these lose twice as
-much, and without the exception small clusters of sets with sizes of 20 to 1 are joined (results/clusters)."""
-_WEAK = 0.45
-"""A split is stronger than this share of the agreement in Gaussians. Networks bend what they see; data without clusters
-were split with up to 0.42 of it (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0."""
 _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
 wherever it is cut, it falls into parts."""
-_ISLANDS, _ISLAND_ROWS = 1.7, 2_500
-"""How strong a cut of a cluster is, times the root of its smaller side over the mean cluster, where it is two islands;
-and samples of a cluster that are enough to see it. Of some 1,400 clusters of fits of 15 real sets six had more than
-1.65, all of them two digits of Handwritten in one (results/clusters)."""
 _NO_BORDER = 0.995
 """Sides that agree so well have no border whose density would tell anything (results/clusters)."""
-_STEP = 1.5
-"""Numbers hold as well where the next split is weaker by more than this factor."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
 Splits = list[dict[str, Any]]
@@ -71,12 +55,7 @@ def possible_range(within: Any, n_samples: int) -> tuple[int, int]:
 
 
 def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch.Generator) -> Splits:
-    """The splits of a tree that were tested, parents before their children: those below one that falls are not.
-
-    Parameters
-    ----------
-    names : of the views
-    """
+    """The splits of a tree that were tested, parents before their children: those below one that falls are not."""
     every, found = splits_of(tree), dict[int, dict[str, Any]]()
     below: dict[int, list[int]] = {}
     for place, split in enumerate(every):
@@ -91,7 +70,7 @@ def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch
         said = evidence_record(look.take(rows), np.isin(rows, own.right), names, generator)
         found[place] = {"parent": own.parent, "side": own.side, **said, "level": level}
         found[place]["sizes"] = [len(own.left), len(own.right)]
-        if tested(found[place], strongest(list(found.values()))):
+        if tested(found[place], strongest(found.values())):
             waiting += below.get(place, [])
     return _standing(found, len(look))
 
@@ -110,14 +89,19 @@ def evidence_record(look: Look, sides: Sides, names: Sequence[str], generator: t
     }  # fmt: skip
 
 
-def strongest(found: Sequence[Mapping[str, Any]]) -> float:
-    """How strong splits can be: the mean of the strongest of all that were tested."""
-    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:_STRONGEST]))
+def strongest(found: Iterable[Mapping[str, Any]]) -> float:
+    """How strong splits can be: the mean of the strongest four of all that were tested."""
+    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:4]))
 
 
 def tested(one: Mapping[str, Any], strongest: float) -> bool:
-    """Whether a split stands: strong enough for the set, and clearer than in Gaussians."""
-    strong_enough = one["strength"] >= max(_HALF * strongest, _WEAK * one["null"])
+    """Whether a split stands: strong enough for the set, and clearer than in Gaussians.
+
+    A share of 0.4 or 0.5 of the strongest is about as good as 0.45 (results/clusters). As networks bend what they see,
+    it is also stronger than 0.45 of the agreement in Gaussians: data without clusters were split with up to 0.42 of it
+    (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0.
+    """
+    strong_enough = one["strength"] >= max(0.45 * strongest, 0.45 * one["null"])
     return bool(strong_enough and one["p_value"] < one["level"])
 
 
@@ -125,18 +109,21 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
     """The splits that stand, each by its strength for its size, and those that fall below them.
 
     A split of which only one side holds others that stand is left out, with the other side; one both of whose sides do
-    stands.
-
-    Parameters
-    ----------
-    found : by their places in the tree; parents have lower ones
+    stands. In the tree parents have lower places.
     """
     if not found:
         return []
-    best = strongest(list(found.values()))
+    best = strongest(found.values())
     mean = n_samples / (1 + sum(tested(one, best) for one in found.values()))
-    sized = {place: _by_size(one, mean) for place, one in found.items()}
-    best, child = strongest(list(sized.values())), {(one["parent"], one["side"]): at for at, one in found.items()}
+    sized, child = dict[int, dict[str, Any]](), dict[tuple[int, int], int]()
+    for place, one in found.items():
+        child[one["parent"], one["side"]] = place
+        # Less where the smaller side is smaller than the mean cluster and not quite apart. Powers up to 0.5 are as good
+        # on real sets; without any these lose twice as much, and without the exception small clusters of sets with
+        # sizes of 20 to 1 are joined (results/clusters).
+        share = 1.0 if one["agreement"] >= 0.96 else min(1.0, min(one["sizes"]) / mean)
+        sized[place] = {**one, "strength": one["strength"] * share ** (1 / 3)}
+    best = strongest(sized.values())
     stands: dict[int, bool] = {}
     holds: dict[int | None, bool] = {None: False}  # whether a split stands, or one below it
     for place in sorted(found, reverse=True):
@@ -157,33 +144,27 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
     return out
 
 
-def _by_size(one: Mapping[str, Any], mean: float) -> dict[str, Any]:
-    """A split whose strength is less where its smaller side is smaller than the mean cluster and not quite apart."""
-    share = 1.0 if one["agreement"] >= _APART else min(1.0, min(one["sizes"]) / mean)
-    return {**one, "strength": one["strength"] * share**_CUBE_ROOT}
-
-
 def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> ClusterNumber:
-    """How many clusters there are, which coarser numbers hold as well, and the whole tree.
-
-    Parameters
-    ----------
-    within : the least and the largest possible number, see `possible_range`
-    """
+    """How many clusters there are within a `possible_range`, which coarser numbers hold as well, and the whole tree."""
     least, most = within
     if n_samples < 2 * LEAST:
         return ClusterNumber(least, {}, "few", [], "", [])
-    continuum = _is_continuum(splits)
-    heights = _heights(splits)
-    standing = 1 + sum(one["stands"] for one in splits)
-    found = 1 if continuum else standing
+    # The strengths of the splits that stand, no stronger than their parents, the strongest first.
+    every = list[float]()
+    for one in splits:
+        every.append(min(one["strength"], every[one["parent"]]) if one["parent"] >= 0 else one["strength"])
+    heights = sorted((height for height, one in zip(every, splits, strict=True) if one["stands"]), reverse=True)
+    kind = "continuum" if _is_continuum(splits) else "clusters" if heights else "one"
+    found = 1 if kind == "continuum" else 1 + len(heights)
     chosen = min(max(found, least), most)
-    kind = "continuum" if continuum else "clusters" if standing > 1 else "one"
     end = "largest" if chosen < found else "smallest" if chosen > found else ""
     evidence = {"weakest": heights[chosen - 2]} if 2 <= chosen <= len(heights) + 1 else {}
     fallen = [one["strength"] for one in splits if not one["stands"]]
     evidence |= {"next": max(fallen)} if fallen else {}
-    return ClusterNumber(chosen, evidence, kind, _levels(heights, chosen), end, splits)
+    # Coarser numbers hold as well where the next split is weaker by more than a half.
+    own = heights[: chosen - 1]
+    levels = [place + 2 for place in range(len(own) - 1) if own[place] > 1.5 * own[place + 1]]
+    return ClusterNumber(chosen, evidence, kind, levels, end, splits)
 
 
 def _is_continuum(splits: Splits) -> bool:
@@ -194,44 +175,26 @@ def _is_continuum(splits: Splits) -> bool:
     return bool(gap < _GAP * (np.mean([one["null"] for one in first]) - _FREE))
 
 
-def _heights(splits: Splits) -> list[float]:
-    """The strengths of the splits that stand, no stronger than their parents, the strongest first."""
-    found: list[float] = []
-    for one in splits:
-        found.append(min(one["strength"], found[one["parent"]]) if one["parent"] >= 0 else one["strength"])
-    return sorted((height for height, one in zip(found, splits, strict=True) if one["stands"]), reverse=True)
-
-
-def _levels(heights: Sequence[float], chosen: int) -> list[int]:
-    """Numbers of clusters, below the chosen one, after which the next split is much weaker."""
-    own = heights[: chosen - 1]
-    return [place + 2 for place in range(len(own) - 1) if own[place] > _STEP * own[place + 1]]
-
-
 def islands(look: Look, labels: NDArray[np.int64], seed: int) -> list[int]:
-    """The clusters of a fit that fall into two, each of which is about as large as a cluster.
+    """The clusters of a fit, with labels of shape (samples,), that fall into two, each about as large as a cluster.
 
     What pre-training shows as one may come apart while a network learns clusters: the tree of each cluster alone is cut
     once, and its neighbours are asked as for any split. As far as its sides are smaller than the mean cluster they must
-    share fewer.
-
-    Parameters
-    ----------
-    labels : of shape (samples,)
+    share fewer. Of some 1,400 clusters of fits of 15 real sets six had a strength of more than 1.65, all of them two
+    digits of Handwritten in one (results/clusters).
     """
     found, mean = [], len(labels) / len(np.unique(labels))
     for label in np.unique(labels).tolist():
         rows = np.flatnonzero(labels == label)
-        some = look.take(rows[np.linspace(0, len(rows) - 1, min(len(rows), _ISLAND_ROWS)).astype(np.int64)])
+        some = look.take(rows[np.linspace(0, len(rows) - 1, min(len(rows), 2_500)).astype(np.int64)])  # are enough
         if len(some) < 2 * LEAST:
             continue
         ids = some.neighbors()
-        first = next(iter(splits_of(cluster_tree(some.embedding, ids, seed))), None)
-        if first is not None:
+        for first in splits_of(cluster_tree(some.embedding, ids, seed))[:1]:
             sides = np.isin(np.arange(len(some)), first.right)
             smaller = len(first.right) / len(some) * len(rows)
             strength = -crossing(agreement(neighbor_graph(nearest(some.embedding), ids), sides))
-            found += [label] if strength * min(1.0, smaller / mean) ** 0.5 >= _ISLANDS else []
+            found += [label] if strength * min(1.0, smaller / mean) ** 0.5 >= 1.7 else []
     return found
 
 
@@ -239,9 +202,6 @@ def without_view(samples: Samples, view: int) -> Samples:
     """Samples of which one view is hidden, where they have another."""
     others = samples.present.clone()
     others[:, view] = False
-    return _seen(samples, torch.where(others.any(dim=1, keepdim=True), others, samples.present))
-
-
-def _seen(samples: Samples, kept: Tensor) -> Samples:
-    values = [torch.where(kept[:, v, None], view, 0.0) for v, view in enumerate(samples.values)]
+    kept = torch.where(others.any(dim=1, keepdim=True), others, samples.present)
+    values = [torch.where(kept[:, v, None], own, 0.0) for v, own in enumerate(samples.values)]
     return Samples(values, kept, torch.where(kept[:, :, None], samples.neighbor_ids, NO_NEIGHBOR))

@@ -1,36 +1,24 @@
 """Confidence: the chance that a sample is in its cluster again if the fit were repeated.
 
-Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. Four things
-that every fit knows tell most of it, and none of them needs another training:
-
-- **margin**: how much nearer the sample is to its own centre than to the next one, among the directions in which the
-  centres differ: (next - own) / (next + own) of the distances;
-- **near**: the share of its neighbours, in the views that it has, that are in its cluster, corrected for chance;
-- **again**: the share of its cluster that the other networks of the fit, and the same one before the joint stage, put
-  together, corrected for chance;
-- **apart**: the share of the neighbours in the embedding that are in the same cluster, corrected for chance, mean of
-  its cluster. It sees long clusters, of which centres tell little, and doubts what was found again only because the
-  joint stage changed nothing.
-
-Margin and again count as much as neighbours agree: training moves clusters apart in noise, too. A logistic function of
-near x (3/2 margin + 11/4 again x apart) + 3/4 (mean near of the cluster) x apart - 1/4 is the chance. Its constants
-were fitted to whole fits that were repeated on 80 % of the samples of 15 real sets, and of synthetic ones
-(results/trust). `validate` repeats the fit, and what it adds to each cluster, instead of the third term, makes its mean
-the frequency that was measured.
+Repeated: on other samples of the same kind, with another seed, and with the views that the sample has. What every fit
+knows tells most of it: `margins` between centres, `near_shares` of its neighbours in the views, what was found again by
+other trainings, and how far clusters lie apart in the embedding (`apart_shares`). docs/decisions.md has the formula.
+Its constants were fitted to whole fits that were repeated on 80 % of the samples of 15 real sets, and of synthetic ones
+(results/trust). `validate` repeats the fit, and makes the mean of each cluster the frequency that was measured.
 
 The soft assignment of each sample is raised to the power that makes its largest entry the chance, so no label changes.
 
 Sets of clusters that together hold a sample with a chance that is asked for follow by split conformal prediction, with
 labels drawn from the soft assignments of the training samples, as the labels that these have are right more often than
-those of new samples would be. A cluster is in the set if its chance is at least a bound, one for each number of views
-that samples have.
+those of new samples would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,49 +31,26 @@ from viewfuse.selection.scores import stability
 
 OFFSET, MARGIN, AGAIN, WHOLE = -0.25, 1.5, 2.75, 0.75
 """Of the logistic function: fitted as -0.24, 1.51, 2.75 and 0.83, and rounded, at no cost (results/trust)."""
-_AROUND = 10
-"""Neighbours in the embedding; for a sample of a smaller cluster as many as the others of the cluster are."""
 _MOST_APART = 2_000
 """Samples whose neighbours in the embedding are looked for: of more, as many at even distances; means need no more."""
-_MOST = 0.995
-"""Nothing is certain."""
 _ELSEWHERE = 0.15
 """Share of the doubt that is spread over all other clusters: a repeated fit may divide the samples in another way."""
-_LOG_POWERS = (-20.0, 9.0)
-_ROUNDS = 60
-_ROWS = 1_024
-_SAME = 1e-6
-"""Directions in which the centres differ by less than this share of the largest difference are rounding."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the training samples tell of how sure clusters are.
+    """What the training samples tell of how sure clusters are."""
 
-    Attributes
-    ----------
-    labels : int32 tensor of shape (training samples,): their clusters
-    again : float64 array of shape (clusters,): the share that was found again, corrected for chance, times how far the
-        cluster lies apart
-    shifts : float64 array of shape (clusters,): what is added to the logits of a cluster as a whole
-    """
-
-    labels: Tensor
-    again: NDArray[np.float64]
-    shifts: NDArray[np.float64]
+    labels: Tensor  # their clusters, int32 of shape (training samples,)
+    again: NDArray[np.float64]  # per cluster the share found again, less chance, times how far it lies apart
+    shifts: NDArray[np.float64]  # what is added to the logits of each cluster as a whole
 
     @classmethod
     def of(
         cls, labels: NDArray[np.int64], others: Sequence[NDArray[np.int64]], embedding: Tensor, neighbor_ids: Tensor,
         n_clusters: int,
     ) -> Calibration:  # fmt: skip
-        """From the clusters of the training samples, and what other trainings made of the same samples.
-
-        Parameters
-        ----------
-        embedding : of shape (training samples, embedding)
-        neighbor_ids : see `sample_logits`
-        """
+        """From the clusters and embedding of the training samples, and what other trainings made of them."""
         own = torch.from_numpy(labels).to(embedding.device)
         near = near_shares(own, neighbor_ids, own, n_clusters).clamp(min=0).cpu().numpy()
         apart = apart_shares(embedding, own, n_clusters)
@@ -103,16 +68,16 @@ class Calibration:
     def validated(
         self, logits: NDArray[np.float64], labels: NDArray[np.int64], frequencies: NDArray[np.float64]
     ) -> Calibration:
-        """With shifts that make each cluster's mean chance the frequency that was measured.
+        """With shifts that make each cluster's mean chance the frequency that was measured, inside of 0 and 1.
 
-        Parameters
-        ----------
-        logits : of shape (samples,), without shifts
-        labels : of shape (samples,)
-        frequencies : of shape (clusters,), each inside of 0 and 1
+        The logits of the samples have no shifts; those of clusters without samples are 0.
         """
-        own = [_shift(logits[labels == c], share) for c, share in enumerate(frequencies.tolist())]
-        return replace(self, shifts=np.array(own))
+
+        def shift(c: int) -> float:
+            own, share = logits[labels == c], frequencies[c]
+            return float(_bisected(lambda x: logistic(own + x).mean() < share, -20.0, 20.0)) if len(own) else 0.0
+
+        return replace(self, shifts=np.array([shift(c) for c in range(len(frequencies))]))
 
 
 def chance_corrected_again(
@@ -132,14 +97,16 @@ def _means(values: NDArray[np.floating], labels: NDArray[np.int64], n_clusters: 
 
 
 def apart_shares(embedding: Tensor, labels: Tensor, n_clusters: int) -> NDArray[np.float64]:
-    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less.
+    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less, or empty.
 
-    1 where there is but one cluster, 0 where it is empty.
+    It sees long clusters, of which centres tell little, and doubts what was found again only because the joint stage
+    changed nothing.
     """
     rows = torch.linspace(0, len(labels) - 1, min(len(labels), _MOST_APART), device=labels.device).round().long()
     labels, points = labels[rows], embedding[rows].double()
     far = torch.cdist(points, points).fill_diagonal_(torch.inf)
-    around = far.topk(min(_AROUND, len(rows) - 1), largest=False).indices
+    # Ten neighbours, or as many as the others of a smaller cluster are.
+    around = far.topk(min(10, len(rows) - 1), largest=False).indices
     sizes = torch.bincount(labels, minlength=n_clusters)
     looked_at = (sizes[labels] - 1).clamp(1, around.shape[1])
     within = torch.arange(around.shape[1], device=labels.device) < looked_at[:, None]
@@ -149,15 +116,13 @@ def apart_shares(embedding: Tensor, labels: Tensor, n_clusters: int) -> NDArray[
     return np.where(chance < 1, np.maximum(shares - chance, 0) / np.maximum(1 - chance, 1e-9), 1.0)
 
 
-def _shift(logits: NDArray[np.float64], share: float) -> float:
-    """What must be added to logits so that their chances have this mean, by bisection; 0 without samples."""
-    if not len(logits):
-        return 0.0
-    low, high = -20.0, 20.0
-    for _ in range(_ROUNDS):
+def _bisected(is_less: Callable[[Any], Any], low: Any, high: Any) -> NDArray[np.float64]:
+    """Where something that rises is no longer less, between two numbers, or two arrays."""
+    for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if logistic(logits + middle).mean() < share else (low, middle)
-    return (low + high) / 2
+        less = is_less(middle)
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return np.asarray((low + high) / 2)
 
 
 def logistic(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -165,22 +130,12 @@ def logistic(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(0.5 + 0.5 * np.tanh(logits / 2))
 
 
-def logit(share: float) -> float:
-    """log(p / (1 - p)) of a share inside of 0 and 1."""
-    return float(np.log(share / (1 - share)))
-
-
 def sample_logits(
     calibration: Calibration, embedding: Tensor, centers: Tensor, labels: Tensor, neighbor_ids: Tensor
 ) -> NDArray[np.float64]:
-    """Of shape (samples,): the logits of the chances, without shifts.
+    """The logits of the chances, without shifts, of samples whose labels are the nearest centres; of shape (samples,).
 
-    Parameters
-    ----------
-    embedding : of shape (samples, embedding)
-    centers : of shape (clusters, embedding)
-    labels : of shape (samples,): the nearest centres
-    neighbor_ids : int64 tensor of shape (samples, views, neighbours) of training samples; NO_NEIGHBOR where padded
+    Their neighbours, of shape (samples, views, neighbours), are training samples.
     """
     margin = margins(embedding, centers, labels).cpu().numpy()
     near = near_shares(labels, neighbor_ids, calibration.labels, len(centers)).cpu().numpy()
@@ -197,31 +152,25 @@ def margins(embedding: Tensor, centers: Tensor, labels: Tensor) -> Tensor:
     centers, labels = centers[used], (used.cumsum(dim=0) - 1)[labels]
     middle = centers.double().mean(dim=0)
     _, sizes, directions = torch.linalg.svd(centers.double() - middle, full_matrices=False)
-    basis = directions[sizes > _SAME * sizes[0]]
-    parts = zip(torch.split(embedding, _ROWS), torch.split(labels, _ROWS), strict=True)
-    corners = _coordinates(centers.double() - middle, basis)
-    return torch.cat([_margins(_coordinates(x.double() - middle, basis), corners, own) for x, own in parts])
+    basis = directions[sizes > 1e-6 * sizes[0]]  # others are rounding
 
+    def places(points: Tensor) -> Tensor:
+        """Products one by one: those of matrices may round a row in another way when there are more rows."""
+        return ((points.double() - middle)[:, None, :] * basis).sum(dim=2)
 
-def _coordinates(points: Tensor, basis: Tensor) -> Tensor:
-    """Products one by one: those of matrices may round a row in another way when there are more rows."""
-    return (points[:, None, :] * basis).sum(dim=2)
-
-
-def _margins(points: Tensor, centers: Tensor, labels: Tensor) -> Tensor:
-    far = (points[:, None, :] - centers).square().sum(dim=2).sqrt()
-    own = far.gather(1, labels[:, None])[:, 0]
-    following = far.scatter(1, labels[:, None], torch.inf).amin(dim=1)
-    share = (following - own) / (following + own)
+    corners, shares = places(centers), []
+    for points, at in zip(torch.split(embedding, 1_024), torch.split(labels, 1_024), strict=True):
+        far = (places(points)[:, None, :] - corners).square().sum(dim=2).sqrt()
+        own, following = far.gather(1, at[:, None])[:, 0], far.scatter(1, at[:, None], torch.inf).amin(dim=1)
+        shares.append((following - own) / (following + own))
+    share = torch.cat(shares)
     return torch.where(torch.isfinite(share), share, 0.0)
 
 
 def near_shares(labels: Tensor, neighbor_ids: Tensor, stored: Tensor, n_clusters: int) -> Tensor:
     """The share of the neighbours that are in a sample's cluster, 0 by chance, in float64; 0 without neighbours.
 
-    Parameters
-    ----------
-    stored : of shape (training samples,): their clusters
+    `stored` are the clusters of the training samples.
     """
     there = neighbor_ids != NO_NEIGHBOR
     same = (stored[neighbor_ids.clamp(min=0)] == labels[:, None, None]) & there
@@ -243,24 +192,16 @@ def with_chances(assignment: NDArray[np.float32], chances: NDArray[np.float64]) 
     rows, best = np.arange(n), assignment.argmax(axis=1)
     logs = np.log(np.maximum(assignment.astype(np.float64), 1e-300))
     logs -= logs.max(axis=1, keepdims=True)
-    wanted = np.clip(chances, 1.0 / k, _MOST)
-    raised = np.exp(_powers(logs, wanted)[:, None] * logs)
+    wanted = np.clip(chances, 1.0 / k, 0.995)  # nothing is certain
+    low, high = (np.full(n, bound) for bound in (-20.0, 9.0))
+    powers = _bisected(lambda power: 1.0 / np.exp(np.exp(power)[:, None] * logs).sum(axis=1) < wanted, low, high)
+    raised = np.exp(np.exp(powers)[:, None] * logs)
     raised[rows, best] = 0.0
     left = raised.sum(axis=1, keepdims=True)
     doubt = np.where(left > 0, raised / np.where(left > 0, left, 1.0), 1.0 / (k - 1))
     found = (1.0 - wanted)[:, None] * ((1.0 - _ELSEWHERE) * doubt + _ELSEWHERE / (k - 1))
     found[rows, best] = wanted
     return _with_best(found.astype(np.float32), best)
-
-
-def _powers(logs: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per row the power that makes its largest entry the wanted one, by bisection."""
-    low, high = (np.full(len(logs), bound) for bound in _LOG_POWERS)
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        less = 1.0 / np.exp(np.exp(middle)[:, None] * logs).sum(axis=1) < wanted
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    return np.asarray(np.exp((low + high) / 2))
 
 
 def _with_best(found: NDArray[np.float32], best: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -286,24 +227,18 @@ def mean_confidence(assignment: NDArray[np.float32], calibration: Calibration | 
     return MeanConfidence(float(assignment.max(axis=1).mean()), evidence, assignment.shape[1])
 
 
-_LEAST = 30
-"""Training samples with a number of views from which on they have a bound of their own; the others share one."""
-
-
 def bounds(soft: NDArray[np.float32], n_present: NDArray[np.int64], alpha: float) -> dict[int, float]:
-    """By number of views the least chance of a cluster in the sets; 0 stands for numbers that are not there.
+    """By number of views the least chance of a cluster in the sets; those of fewer than 30 samples share that of 0.
 
-    Parameters
-    ----------
-    soft : of shape (training samples, clusters)
-    n_present : of shape (training samples,): how many views each has
-    alpha : the share of samples whose cluster may be missing in their set
+    Of the training samples `soft` are the chances and `n_present` the numbers of views; a share of `alpha` of samples
+    may lack their cluster.
     """
-    groups = [int(count) for count in np.unique(n_present) if (n_present == count).sum() >= _LEAST]
     drawn = drawn_chances(soft)
-    return {0: _bound(np.sort(drawn), alpha)} | {
-        count: _bound(np.sort(drawn[n_present == count]), alpha) for count in groups
-    }
+    found = {0: _bound(np.sort(drawn), alpha)}
+    for count, size in zip(*np.unique(n_present, return_counts=True), strict=True):
+        if size >= 30:
+            found[int(count)] = _bound(np.sort(drawn[n_present == count]), alpha)
+    return found
 
 
 def drawn_chances(soft: NDArray[np.float32]) -> NDArray[np.float64]:

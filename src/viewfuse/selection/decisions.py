@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 class Decision:
     """What was chosen, and from which evidence; `name` is its key in ``decisions_``."""
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     chosen: Any
     evidence: Mapping[str, Any]
 
@@ -49,38 +49,23 @@ class CellFilling(Decision):
 
 @dataclass(frozen=True)
 class ViewReduction(Decision):
-    """How each view was reduced.
-
-    Attributes
-    ----------
-    chosen, evidence : by view the name of the reduction, and what was found in its values
-    columns : by view the number of columns before and after
-    asked : views whose reduction the user named
-    """
+    """By view how it was reduced, with what was found in its values as evidence; `asked` are those the user named."""
 
     name = "reduction"
-    columns: Mapping[str, Sequence[int]]
+    columns: Mapping[str, Sequence[int]]  # by view, before and after
     asked: Sequence[str]
 
 
 @dataclass(frozen=True)
 class ScalingChoice(Decision):
-    """Which scaling was chosen; the evidence is the score of the clusters under each.
-
-    Attributes
-    ----------
-    as_a_whole : views whose columns share one scale
-    diverged : scalings under which every training diverged
-    asked : whether the user named the scaling
-    clear, quick : why no other scaling was tried: its clusters were clear, or to save time
-    """
+    """Which scaling was chosen; the evidence is the score of the clusters under each."""
 
     name = "scaling"
-    as_a_whole: Sequence[str]
-    diverged: Sequence[str]
-    asked: bool
-    clear: bool = False
-    quick: bool = False
+    as_a_whole: Sequence[str]  # views whose columns share one scale
+    diverged: Sequence[str]  # scalings under which every training diverged
+    asked: bool  # whether the user named the scaling
+    clear: bool = False  # why no other was tried: the clusters were clear,
+    quick: bool = False  # or to save time
 
 
 @dataclass(frozen=True)
@@ -93,13 +78,7 @@ class PretrainingLength(Decision):
 
 @dataclass(frozen=True)
 class JointStageLength(Decision):
-    """After how many epochs of the joint stage the network was kept.
-
-    Attributes
-    ----------
-    lasted, planned : epochs
-    ended : what went wrong, if that ended the stage; else empty
-    """
+    """After how many epochs of the joint stage the network was kept; `ended` is what went wrong, else empty."""
 
     name = "joint_stage"
     lasted: int
@@ -149,12 +128,9 @@ class Trust(Decision):
 
 @dataclass(frozen=True)
 class Outliers(Decision):
-    """How many samples lie far from all others in a view that they have.
+    """How many of all `samples` lie far from all others in a view.
 
-    Attributes
-    ----------
-    evidence : by view and id of the sample how many times as far as usual its fifth neighbour is
-    samples : how many there are in all
+    The evidence is by view and id how many times as far as usual the fifth neighbour is.
     """
 
     name = "outliers"
@@ -163,15 +139,12 @@ class Outliers(Decision):
 
 @dataclass(frozen=True)
 class KnownClasses(Decision):
-    """How many samples of known classes were used.
+    """How many of all `samples` had known classes; the evidence is by class, in the order of the clusters, their ids.
 
     Attributes
     ----------
-    evidence : by class the ids of its samples, in the order of the clusters that are theirs
-    samples : how many there are in all
     agreed : how many of them are in the cluster of their class
-    doubtful : by id the class of those that all of their views place elsewhere
-    unused : how many of the doubtful were not followed
+    doubtful : by id the class of those that all of their views place elsewhere; `unused` of these were not followed
     """
 
     name = "hints"
@@ -183,13 +156,9 @@ class KnownClasses(Decision):
 
 @dataclass(frozen=True)
 class KnownPairs(Decision):
-    """How many pairs of samples were known to be together or apart.
+    """How many pairs were known; the evidence is the ids of each pair of "must_link" and "cannot_link".
 
-    Attributes
-    ----------
-    evidence : "must_link" and "cannot_link": the ids of the samples of each pair
-    kept : how many of them the clusters keep
-    broken : the evidence of those that they do not keep
+    The clusters keep so many as `kept` says, and not those in `broken`.
     """
 
     name = "pairs"
@@ -199,12 +168,7 @@ class KnownPairs(Decision):
 
 @dataclass(frozen=True)
 class KnownWeights(Decision):
-    """How many samples were learned from, where not all count the same.
-
-    Attributes
-    ----------
-    evidence : "samples" and "views": the weights, of mean 1, by id and by name
-    """
+    """How many samples were learned from; the evidence is the weights of "samples", by id, and "views", by name."""
 
     name = "weights"
 
@@ -213,10 +177,8 @@ class KnownWeights(Decision):
 class BatchEffects(Decision):
     """The batches whose effects were taken out, with their numbers of samples.
 
-    Attributes
-    ----------
-    evidence : adjusted mutual information of clusters and batches, "before" (mean of k-means in each view) and "after"
-    alone : by cluster the batch that nearly all of its samples are of
+    The evidence is the adjusted mutual information of clusters and batches, "before" (mean of k-means in each view) and
+    "after"; `alone` is by cluster the batch that nearly all of its samples are of.
     """
 
     name = "batches"
@@ -227,11 +189,9 @@ class BatchEffects(Decision):
 class KeptNumbers(Decision):
     """Which clusters have numbers of a former model.
 
-    Attributes
-    ----------
-    evidence : "samples", how many are known to both, "share", how many of these have the same number, and
-        "by_ids", whether they are known by their ids or were placed by the former model
-    new, unused : numbers that the former model lacks, and those that no cluster has now
+    The evidence: how many "samples" are known to both, the "share" of these with the same number, and whether they are
+    known "by_ids" or were placed by the former model. `new` are numbers that it lacks, `unused` those without a cluster
+    now.
     """
 
     name = "numbers"
@@ -259,18 +219,12 @@ class Update(Decision):
     waiting: Sequence[str]
 
 
+KINDS = {kind.name: kind for kind in Decision.__subclasses__()}
+
+
 @dataclass(frozen=True)
 class SavedSentence(Decision):
     """A decision in the form of an older viewfuse, of which the saved sentence is used; `key` is its name."""
 
     key: str
     why: str
-
-
-KINDS = {
-    kind.name: kind
-    for kind in (
-        ClusterNumber, CellFilling, ViewReduction, ScalingChoice, PretrainingLength, JointStageLength, ClusterSource,
-        MeanConfidence, Trust, Outliers, KnownClasses, KnownPairs, KnownWeights, BatchEffects, KeptNumbers, Update,
-    )
-}  # fmt: skip

@@ -1,8 +1,7 @@
 """k-means, and where the cluster centres begin: which of its solutions, Ward's clusters, and those of filled views.
 
-Scikit-learn's runs its starts one after another, on a CPU only: twenty starts of 2,000 points took 7.7 s for 4.2 s on
-two busy cores, and longer than the training of many networks on a GPU. Of 10,000 points it is faster (3.0 s for 9.9 s);
-there groups stand for the points.
+Scikit-learn's k-means runs its starts one after another, on a CPU only: twenty starts of 2,000 points took 7.7 s for
+4.2 s. Of 10,000 points it is faster (3.0 s for 9.9 s); there groups stand for the points.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ _LEAST_WEIGHT = 1e-12
 """Of a cluster, by which is divided: one without weight has nothing to divide."""
 _DRAWN_STARTS = 20
 _STARTS_BY_K, _ROUNDS_BY_K = 4, 24
-"""Of `partitions`."""
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
 _WARD_ALL_ROWS = 10_000
 _GROUPS = 1_000
 _ROUNDS = 100
 _ROUNDS_WITH_ALL = 20
-_ROUNDS_TO_THE_END = 300
 _DONORS = 5
 _ROWS = 5_000
 """Samples that are enough to find the centres."""
@@ -49,15 +46,8 @@ _ROWS = 5_000
 def k_means(points: Tensor, weights: Tensor, starts: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
     """Lloyd's rounds from several starts at once, in float64, on the device of the points.
 
-    Parameters
-    ----------
-    points : tensor of shape (points, embedding)
-    weights : tensor of shape (points,), not negative
-    starts : tensor of shape (starts, clusters, embedding)
-
-    Returns
-    -------
-    Centres of the shape of `starts`, and of shape (starts,) the weighted sums of squares around them.
+    Centres of the shape of `starts`, (starts, clusters, embedding), and the weighted sums of squares around them,
+    (starts,). Weights, of shape (points,), are not negative.
     """
     centers, variance = starts.double(), points.var(dim=0, correction=0).mean().double()
     sums, sizes = _sums(points, weights, centers)
@@ -70,13 +60,9 @@ def k_means(points: Tensor, weights: Tensor, starts: Tensor, rounds: int) -> tup
         sums, sizes = _sums(points, weights, centers)
     middle = sums[0].sum(dim=0) / sizes[0].sum()
     between = ((sums - sizes * middle).square() / sizes.clamp(min=_LEAST_WEIGHT)).sum(dim=(1, 2))
-    return centers, (_squares(points, weights, middle) - between).clamp(min=0)
-
-
-def _squares(points: Tensor, weights: Tensor, middle: Tensor) -> Tensor:
-    """The weighted sum of squares around the middle."""
     parts = zip(torch.split(points, _ROWS_AT_A_TIME), torch.split(weights, _ROWS_AT_A_TIME), strict=True)
-    return torch.stack([((rows - middle).square().sum(dim=1) * own).sum() for rows, own in parts]).sum()
+    whole = torch.stack([((rows - middle).square().sum(dim=1) * own).sum() for rows, own in parts]).sum()
+    return centers, (whole - between).clamp(min=0)
 
 
 def _sums(points: Tensor, weights: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,22 +144,18 @@ def micro_clusters(
     chosen = np.sort(state.choice(len(embedding), n_groups, replace=False))
     seeds = embedding[torch.from_numpy(chosen).to(embedding.device)]
     group = nearest_center(embedding, seeds)
-    sums, sizes = torch.zeros_like(seeds), torch.zeros_like(seeds[:, :1])
+    sums = seeds.new_zeros(n_groups, seeds.shape[1] + 1)  # and sizes
     counted = torch.ones_like(embedding[:, :1]) if weights is None else weights[:, None].to(embedding)
     for rows in torch.split(torch.arange(len(embedding), device=group.device), _ROWS_PER_GROUPING):
-        _add(sums, group[rows], embedding[rows] * counted[rows])
-        _add(sizes, group[rows], counted[rows])
-    sizes = sizes[:, 0]
+        values = torch.cat([embedding[rows] * counted[rows], counted[rows]], dim=1)
+        if values.is_cuda:  # where index_add_ adds as it comes, in another order every time
+            members = functional.one_hot(group[rows], n_groups).double()
+            sums += (members.T @ values.double()).to(sums.dtype)
+        else:
+            sums.index_add_(0, group[rows], values)
+    means, sizes = sums[:, :-1], sums[:, -1]
     kept = sizes > 0  # of equal samples only one leads a group
-    return sums[kept] / sizes[kept, None], sizes[kept]
-
-
-def _add(sums: Tensor, group: Tensor, rows: Tensor) -> None:
-    """Add each row to the sum of its group, in the same order every time."""
-    if rows.is_cuda:  # where index_add_ adds as it comes
-        sums += (functional.one_hot(group, len(sums)).double().T @ rows.double()).to(sums.dtype)
-    else:
-        sums.index_add_(0, group, rows)
+    return means[kept] / sizes[kept, None], sizes[kept]
 
 
 def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
@@ -181,22 +163,15 @@ def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
     state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
     ones = torch.ones_like(points[:, 0])
     starts = drawn_centers(points, ones, n_clusters, state, _DRAWN_STARTS)
-    found, spread = k_means(points, ones, starts, _ROUNDS_TO_THE_END)
+    found, spread = k_means(points, ones, starts, 300)
     best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
     return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
 
 
 def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator) -> Tensor:
-    """The best of four k-means solutions for each number of clusters; one run of k-means++ gives the starts for all.
+    """The best of four k-means solutions for each number of clusters, int64 of shape (numbers, points).
 
-    Parameters
-    ----------
-    points : tensor of shape (points, columns)
-    generator : on the CPU, so that every device draws the same
-
-    Returns
-    -------
-    int64 tensor of shape (numbers of clusters, points)
+    One run of k-means++ gives the starts for all. The generator is on the CPU, so that every device draws the same.
     """
     own = torch.ones_like(points[:, 0])
     state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
@@ -213,18 +188,17 @@ def initial_centers(
 
     The paper takes Ward's clusters. Now and then these are far off (2 of 10 Handwritten runs), and k-means ends in
     other clusters from every start; `best_start` tells which are taken. Many samples are represented by the means of
-    small groups, which count as much as they have members; a few rounds with all samples follow.
-
-    Parameters
-    ----------
-    neighbor_ids : the neighbours of the samples, see `neighbor_agreement`; without them sums of squares decide
-    counted : weights of the samples, of shape (samples,); one of weight 0 does not count. Ward's clusters, which are
-        but a start, are those of all that count.
-    views : what each view counts, see `view_weights`
+    small groups, which count as much as they have members; a few rounds with all samples follow. Samples count by the
+    weights `counted`, views by those of `views`; without neighbours sums of squares decide.
     """
     state = np.random.RandomState(np.random.SeedSequence([seed, 0, 1]).generate_state(1)[0])
     counted = torch.ones_like(embedding[:, 0]) if counted is None else counted.to(embedding)
-    points, weights = _represented(embedding[counted > 0], counted[counted > 0], n_clusters, state)
+    points, weights = embedding[counted > 0], counted[counted > 0]
+    if len(points) > _WARD_ROWS:
+        points, weights = micro_clusters(points, max(_GROUPS, 5 * n_clusters), state, weights)
+    # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
+    places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
+    points, weights = points[places], weights[places]
     if n_clusters == 1:
         return np.average(points.cpu().numpy(), axis=0, weights=weights.cpu().numpy())[None].astype(np.float32)
     ward = torch.from_numpy(ward_centers(points, n_clusters)).to(points)
@@ -250,37 +224,19 @@ def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
     return in_order(ward_centers(points, n_clusters), points.cpu().numpy())
 
 
-def _represented(
-    embedding: Tensor, counted: Tensor, n_clusters: int, state: np.random.RandomState
-) -> tuple[Tensor, Tensor]:
-    """Points of shape (points, embedding) that stand for the samples, and how much those count that each stands for."""
-    if len(embedding) <= _WARD_ROWS:
-        points, weights = embedding, counted
-    else:
-        points, weights = micro_clusters(embedding, max(_GROUPS, 5 * n_clusters), state, counted)
-    # Samples of fewer kinds than clusters: some stand there twice, and leave clusters empty, as in small sets.
-    places = torch.arange(max(len(points), n_clusters), device=points.device) % len(points)
-    return points[places], weights[places]
-
-
 def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
-    """Means of Ward's clusters, of shape (clusters, embedding)."""
-    means, labels = points.cpu().numpy(), _ward_clusters(points, n_clusters)
-    return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
-
-
-def _ward_clusters(points: Tensor, n_clusters: int) -> NDArray[np.int32]:
-    """The clusters that are left after all merges of Ward's tree but the last ones, of shape (points,).
+    """Means of Ward's clusters, of shape (clusters, embedding): of all merges of its tree but the last ones.
 
     Distances come from a product on the device of the points: those of scipy and scikit-learn, column by column, took
     five times as long as the tree.
     """
-    n = len(points)
+    n, means = len(points), points.cpu().numpy()
     tree = linkage(squareform(squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
     merges = n - n_clusters
     children, parents = tree[:merges, :2].astype(np.intp).ravel(), np.repeat(np.arange(n, n + merges), 2)
     joined = coo_array((np.ones(2 * merges), (children, parents)), shape=(n + merges, n + merges))
-    return connected_components(joined, directed=False)[1][:n]
+    labels = connected_components(joined, directed=False)[1][:n]
+    return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
 
 
 def filled_kmeans(
@@ -291,22 +247,19 @@ def filled_kmeans(
     It knows nothing of the network, so that a partition which both find is more than an artefact of either. Samples
     count by their `weights`, and views in the score by those of `views`; scaled values are weighed already.
     """
-    rows = torch.arange(len(samples), device=samples.present.device)
-    some = rows if len(rows) <= _ROWS else _drawn(rows, seed)
+    rows = some = torch.arange(len(samples), device=samples.present.device)
+    neighbors: Tensor | None = samples.neighbor_ids
+    if len(rows) > _ROWS:
+        chosen = np.random.default_rng([seed, 2]).choice(len(rows), _ROWS, replace=False)
+        some, neighbors = torch.from_numpy(np.sort(chosen)).to(rows), None  # neighbours of some are not among them
     table = filled_table(samples, some)
     if not torch.isfinite(table).all():
         fault = "values are so large that their means are not finite; use "
         raise Diverged(fault, Setting("scaling", "minmax"), " or 'standard'")
-    neighbors = samples.neighbor_ids if some is rows else None  # neighbours of some are not among them
     own = None if weights is None else weights[some]
     centers = torch.from_numpy(initial_centers(table, n_clusters, seed, neighbors, own, views)).to(table)
     parts = [nearest_center(filled_table(samples, part), centers) for part in torch.split(rows, _ROWS)]
     return torch.cat(parts)
-
-
-def _drawn(rows: Tensor, seed: int) -> Tensor:
-    chosen = np.random.default_rng([seed, 2]).choice(len(rows), _ROWS, replace=False)
-    return torch.from_numpy(np.sort(chosen)).to(rows)
 
 
 def filled_table(samples: Samples, rows: Tensor) -> Tensor:
@@ -314,20 +267,25 @@ def filled_table(samples: Samples, rows: Tensor) -> Tensor:
 
     A missing view is the mean of its donors; where there are none, of all samples that have it.
     """
-    some = samples.take(rows)
+    some, tables = samples.take(rows), []
     members, valid = neighbor_lists(some.neighbor_ids, some.present, samples.present, _DONORS)
-    return torch.cat([_filled(samples, some, members, valid, v) for v in range(len(samples.values))], dim=1)
+    for v, view in enumerate(samples.values):
+        table, lacking = some.values[v].clone(), (~some.present[:, v]).nonzero().flatten()
+        tables.append(table)
+        if not len(lacking):
+            continue
+        weights = valid[lacking, v].to(table.dtype)[:, None]  # (lacking, 1, donors)
+        donors = view[members[lacking, v].clamp(min=0)]
+        counts = weights.sum(dim=2)
+        table[lacking] = (weights @ donors).squeeze(1) / counts.clamp(min=1)
+        alone = lacking[counts.squeeze(1) == 0]
+        if len(alone):
+            table[alone] = view[samples.present[:, v]].mean(dim=0)
+    return torch.cat(tables, dim=1)
 
 
-def _filled(samples: Samples, some: Samples, members: Tensor, valid: Tensor, v: int) -> Tensor:
-    table, lacking = some.values[v].clone(), (~some.present[:, v]).nonzero().flatten()
-    if not len(lacking):
-        return table
-    weights = valid[lacking, v].to(table.dtype)[:, None]  # (lacking, 1, donors)
-    donors = samples.values[v][members[lacking, v].clamp(min=0)]
-    counts = weights.sum(dim=2)
-    table[lacking] = (weights @ donors).squeeze(1) / counts.clamp(min=1)
-    alone = lacking[counts.squeeze(1) == 0]
-    if len(alone):
-        table[alone] = samples.values[v][samples.present[:, v]].mean(dim=0)
-    return table
+def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
+    """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
+    n, middle = len(table), table.double().mean(dim=0).to(table)
+    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
+    return drawn @ (table - middle) / n**0.5 + middle

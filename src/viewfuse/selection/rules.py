@@ -1,13 +1,7 @@
 """What the paper decided by hand, with labels in view, decided from scores alone; and one verdict on the clusters.
 
-Rules return data, `viewfuse.selection.decisions`; `viewfuse.selection.messages` turns them into words.
-
-**The weight of the clustering loss.** Reconstruction losses of different data, and of one data set scaled in different
-ways, differ by a factor of a hundred, so a fixed weight is idle on some and tears the clusters of others apart. The
-weight is therefore a fixed share of the reconstruction loss that pre-training ended with.
-
-**Which scaling is chosen, which clusters the joint stage begins with, and which training is kept** depends on the
-score of the clusters (`viewfuse.selection.scores`).
+Which scaling is chosen, which clusters the joint stage begins with, and which training is kept depends on the score of
+the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.messages` puts in words.
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
 chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, the data
@@ -29,9 +23,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
-from viewfuse.selection.confidence import logistic, logit
+from viewfuse.selection.confidence import logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
-from viewfuse.selection.kmeans import filled_table, partitions
+from viewfuse.selection.kmeans import filled_table, gaussian_like, partitions
 from viewfuse.selection.scores import (
     AGREEMENT_DEPTH,
     QUARTER_FEWER,
@@ -47,38 +41,24 @@ SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that depends on
 the two outermost values of a column comes last."""
 _SCALING_MARGIN = 0.04
-"""By which the score of the clusters under a scaling must be higher than under those before it."""
 _SHARE = 0.7
 _USUAL_WEIGHT = 0.1
-AMONG, _FENCE, _TIMES = 5, 4.0, 5.0
-"""Of outliers. On 15 real sets and four made ones without outliers 7 of 19,757 samples are marked."""
-_NEAREST = 1e-3
-"""Of the median distance: no logarithm is taken of less."""
-_ROWS = 8_192
 STABLE = 0.8
 """Agreement of trainings from which on they found the same."""
-
 CLEAR = 0.85
-"""Cohen's kappa with k-means on the filled views from which on clusters are clear.
-
-On 19 real and synthetic sets nothing was lost where from 0.7 on no other scaling was tried (chance was one over the
-number of clusters then, which is the same for even sizes).
-"""
-_PER_CLUSTER = 5
-"""Fewer samples in a cluster, on average, than this make nothing clear: with as many clusters as samples all agree."""
+"""Cohen's kappa with k-means on the filled views from which on clusters are clear. On 19 real and synthetic sets
+nothing was lost where from 0.7 on no other scaling was tried."""
 _TENTH, _TWENTIETH = 0.1, 0.05
-"""Logarithms of the ratios in `clearly_better`, as `QUARTER_FEWER` is.
-
-Chosen on 15 real and 6 synthetic sets at three missing rates (masks 0 to 2), where k-means in the network's place gains
-0.4 points of accuracy on real and 5.6 on synthetic sets. With 0.02 or 0.03 for a twentieth real sets gain 0.2 to 0.4.
-"""
-_IN_ALL = 0.04
-"""The same for the tree, in all three. On masks 5 to 9, with which it was chosen, 0.03 to 0.05 lose on none of 23 sets;
-on masks 0 to 4 the tree gains 1.1 points on average and loses 0.6 on one set (Caltech)."""
+"""Logarithms of the ratios in `clearly_better`, as `QUARTER_FEWER` is. Chosen on 15 real and 6 synthetic sets at three
+missing rates (masks 0 to 2), where k-means in the network's place gains 0.4 points of accuracy on real and 5.6 on
+synthetic sets. With 0.02 or 0.03 for a twentieth real sets gain 0.2 to 0.4."""
 
 
 def clustering_weight(reconstruction: float | None) -> float:
-    """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none."""
+    """lambda_2 from the mean reconstruction loss of the last pre-training epoch; the paper's where there was none.
+
+    These losses differ by a factor of a hundred: a fixed weight is idle on some data and tears others' clusters apart.
+    """
     return _USUAL_WEIGHT if reconstruction is None else _SHARE * reconstruction
 
 
@@ -102,8 +82,11 @@ def best_scaling(scores: Mapping[str, float]) -> str:
 
 
 def are_clear(kappa: float, n_samples: int, n_clusters: int) -> bool:
-    """Whether clusters are clear, given Cohen's kappa with those of k-means on the filled views."""
-    return n_samples >= _PER_CLUSTER * n_clusters and kappa >= CLEAR
+    """Whether clusters are clear, given Cohen's kappa with those of k-means on the filled views.
+
+    With fewer than five samples in a cluster, on average, nothing is: with as many clusters as samples all agree.
+    """
+    return n_samples >= 5 * n_clusters and kappa >= CLEAR
 
 
 def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
@@ -114,16 +97,14 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
     that holds all the rest lose no neighbours, and tell little); or where clusters tell clearly more, which k-means
     does where they overlap so far that every partition loses most neighbours. What is found in the neighbour graph was
     found by looking at these neighbours: it must lose a quarter fewer, and tell more. The tree looks at the embedding
-    as well: it must be better in all three.
-
-    Parameters
-    ----------
-    found_in : "k-means", "graph" or "tree", see `viewfuse.selection.tree`, or "earlier", which is judged like k-means
+    as well: it must be better in all three, by 0.04. On masks 5 to 9, with which that was chosen, 0.03 to 0.05 lose on
+    none of 23 sets; on masks 0 to 4 the tree gains 1.1 points on average and loses 0.6 on one set (Caltech). All else
+    that was found is judged like k-means.
     """
     by_cluster, by_sample = fewer_leave(other.score, own.score), fewer_leave(other.agreement, own.agreement)
     more = log(max(other.information, 1e-9) / max(own.information, 1e-9))
     if found_in == "tree":
-        return min(by_cluster, by_sample, more) > _IN_ALL
+        return min(by_cluster, by_sample, more) > 0.04
     if found_in == "graph":
         return by_cluster > QUARTER_FEWER and more > _TENTH
     return by_cluster > QUARTER_FEWER or more > _TWENTIETH or (by_sample > _TENTH and more > -_TWENTIETH)
@@ -131,8 +112,6 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
 
 HIGH, NONE = 0.8, 0.5
 """Bounds of the mean chance, corrected for chance (results/trust tells what repeated fits gave above and below)."""
-DISSOLVES = 0.5
-"""A cluster of which less than half is expected again dissolves (Hennig's bound)."""
 GRAVITY = (
     "batch", "continuum", "structureless", "dissolves", "untested", "range_end", "outliers", "one_view", "unequal",
     "k-means",
@@ -141,75 +120,57 @@ GRAVITY = (
 _WHOLE_ERROR, _CLUSTER_ERROR = 1.2, 1.7
 """Of estimated logits: nine in ten sets lay within 1.0 of what repeated fits gave, clusters within 1.6
 (results/trust); a little more, as other sets differ."""
-_Z = 1.645
-"""Of the normal distribution: 90 % lie within."""
-_EDGE = 1e-3
-_UNEQUAL = 10
-"""Times as large as the smallest is the largest cluster."""
-_SAME_AS_KMEANS = 0.8
-_ONE_VIEW, _OTHER_VIEWS = 0.4, 0.1
-"""Neighbour agreement in the view that decides, and at most in any other."""
 _ROWS, _GAUSSIANS = 400, 2
 """Samples that are looked at, and Gaussians that are drawn: scores of these differ by a tenth."""
-_CLEARER = 1.2
-"""Times the score of a Gaussian, or so many times fewer neighbours that leave their cluster. 14 of 15 fits of noise had
-less, 18 of 19 real and synthetic sets more: all but Scene15 (results/trust)."""
-_BATCH, _DRAWS = 0.05, 199
-"""Mutual information that is worth a word, and permutations: the least p is .005."""
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Wilson's 90 % interval of a share that was seen in `n` trials."""
-    square = _Z**2 / n
-    middle, half = share + square / 2, _Z * sqrt(share * (1 - share) / n + square / (4 * n))
+    z = 1.645
+    square = z**2 / n
+    middle, half = share + square / 2, z * sqrt(share * (1 - share) / n + square / (4 * n))
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
 def estimated(chances: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> Trust:
     """From the chances of the samples, of shape (samples,), that they are in their clusters again."""
-    means = [float(chances[labels == c].mean()) if (labels == c).any() else 0.0 for c in range(n_clusters)]
-    whole = float(chances.mean())
-    evidence = _interval(whole, *_around(whole, _WHOLE_ERROR))
-    clusters = [_interval(mean, *_around(mean, _CLUSTER_ERROR)) for mean in means]
-    return _trust(evidence, clusters, labels, 0)
+    return _trust(chances[None], labels, n_clusters, 0)
 
 
 def measured(hits: NDArray[np.bool_], labels: NDArray[np.int64], n_clusters: int) -> Trust:
     """From repeated fits: `hits`, of shape (refits, samples), tells who was in the same cluster."""
-    refits, whole = len(hits), float(hits.mean())
-    means = [float(hits[:, labels == c].mean()) if (labels == c).any() else 0.0 for c in range(n_clusters)]
-    clusters = [_interval(mean, *wilson(mean, refits)) for mean in means]
-    return _trust(_interval(whole, *wilson(whole, refits)), clusters, labels, refits)
+    return _trust(hits, labels, n_clusters, len(hits))
 
 
-def _around(share: float, error: float) -> tuple[float, float]:
-    """An interval of a share, symmetric in its logit."""
-    middle = logit(min(max(share, _EDGE), 1 - _EDGE))
-    low, high = logistic(np.array([middle - error, middle + error])).tolist()
-    return min(low, share), max(high, share)
+def _trust(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refits: int) -> Trust:
+    def interval(own: NDArray[Any], error: float) -> dict[str, float]:
+        share = float(own.mean()) if own.size else 0.0
+        if refits:
+            low, high = wilson(share, refits)
+        else:  # symmetric in the logit
+            inside = min(max(share, 1e-3), 1 - 1e-3)
+            middle = float(np.log(inside / (1 - inside)))
+            low, high = logistic(np.array([middle - error, middle + error])).tolist()
+            low, high = min(low, share), max(high, share)
+        return {"again": share, "low": low, "high": high}
 
-
-def _interval(share: float, low: float, high: float) -> dict[str, float]:
-    return {"again": share, "low": low, "high": high}
-
-
-def _trust(
-    evidence: dict[str, float], clusters: Sequence[dict[str, float]], labels: NDArray[np.int64], refits: int
-) -> Trust:
-    n_clusters, sizes = len(clusters), np.bincount(labels, minlength=len(clusters)) / len(labels)
+    whole = interval(found, _WHOLE_ERROR)
+    clusters = [interval(found[:, labels == c], _CLUSTER_ERROR) for c in range(n_clusters)]
+    sizes = np.bincount(labels, minlength=n_clusters) / len(labels)
     chance = float(sizes @ sizes)  # two samples drawn at random share a cluster
-    evidence = {**evidence, "chance": chance}
-    above = 1.0 if chance == 1.0 else (evidence["again"] - chance) / (1.0 - chance)
+    above = 1.0 if chance == 1.0 else (whole["again"] - chance) / (1.0 - chance)
     word = "high" if above >= HIGH else "none" if above < NONE else "some"
-    lost = [c for c, own in enumerate(clusters) if own["again"] < DISSOLVES]
-    # Where nothing holds, no cluster is to be looked at first.
-    reasons = [{"name": "dissolves", "clusters": lost}] if 2 * len(lost) < n_clusters or word != "none" else []
-    return with_reasons(Trust(word, evidence, n_clusters, refits, clusters), *(reasons if lost else []))
+    # A cluster of which less than half is expected again dissolves (Hennig's bound). Where nothing holds, none is to be
+    # looked at first.
+    lost = [c for c, own in enumerate(clusters) if own["again"] < 0.5]
+    named = lost and (2 * len(lost) < n_clusters or word != "none")
+    reasons = [{"name": "dissolves", "clusters": lost}] if named else []
+    return with_reasons(Trust(word, {**whole, "chance": chance}, n_clusters, refits, clusters), *reasons)
 
 
 def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
     """Trust with more reasons, those that are None left out; one that has the name of another replaces it."""
-    own = {one["name"]: one for one in (*trust.reasons, *(one for one in found if one is not None))}
+    own = {one["name"]: one for one in (*trust.reasons, *found) if one is not None}
     word = "some" if {"continuum", "dissolves", "untested"} & own.keys() and trust.chosen == "high" else trust.chosen
     if "structureless" in own:
         word = "none"
@@ -219,23 +180,15 @@ def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
 
 
 def on_kmeans(shared: float, network: float, kmeans: float) -> dict[str, Any]:
-    """Whether k-means on the filled views finds the same; for information.
-
-    Parameters
-    ----------
-    shared : share of the samples that both put into the same cluster
-    network, kmeans : neighbour agreement of both
-    """
-    facts = {"same": shared >= _SAME_AS_KMEANS, "shared": shared, "ours": network, "theirs": kmeans}
-    return {"name": "k-means", **facts}
+    """Whether k-means on the filled views finds the same: the shared samples, and the scores of both."""
+    return {"name": "k-means", "same": shared >= 0.8, "shared": shared, "ours": network, "theirs": kmeans}
 
 
 def on_sizes(labels: NDArray[np.int64], n_clusters: int) -> dict[str, Any] | None:
-    """Whether clusters are very unequal."""
+    """Whether clusters are very unequal: the largest is ten times as large as the smallest."""
     sizes = np.bincount(labels, minlength=n_clusters)
-    sizes = sizes[sizes > 0]
-    least, most = int(sizes.min()), int(sizes.max())
-    return {"name": "unequal", "least": least, "most": most} if most >= _UNEQUAL * least else None
+    least, most = int(sizes[sizes > 0].min()), int(sizes.max())
+    return {"name": "unequal", "least": least, "most": most} if most >= 10 * least else None
 
 
 def on_views(labels: Tensor, neighbor_ids: Tensor, names: Sequence[str]) -> dict[str, Any] | None:
@@ -244,7 +197,7 @@ def on_views(labels: Tensor, neighbor_ids: Tensor, names: Sequence[str]) -> dict
     if len(own) < 2:
         return None
     *_, other, best = sorted(range(len(own)), key=lambda v: own[v])
-    if own[best] < _ONE_VIEW or own[other] > _OTHER_VIEWS:
+    if own[best] < 0.4 or own[other] > 0.1:
         return None
     return {"name": "one_view", "view": names[best], "agreement": own[best], "others": own[other]}
 
@@ -257,10 +210,8 @@ def on_outliers(count: int, n_samples: int) -> dict[str, Any] | None:
 def on_number(decision: ClusterNumber) -> list[dict[str, Any]]:
     """What the choice of the number of clusters tells: a continuum, too few samples, or the end of the range."""
     found: list[dict[str, Any]] = []
-    if decision.kind == "continuum":
-        found.append({"name": "continuum"})
-    if decision.kind == "few":
-        found.append({"name": "untested"})
+    if decision.kind in ("continuum", "few"):
+        found.append({"name": "continuum" if decision.kind == "continuum" else "untested"})
     if decision.end == "largest":
         found.append({"name": "range_end", "number": decision.chosen})
     return found
@@ -271,67 +222,52 @@ def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -
 
     Whatever data are cut in the same place again and again can be trusted to be cut there, also noise of a few columns.
     Data without clusters are drawn as a Gaussian with the covariance of the filled views, and with the same views
-    missing; k-means finds clusters in them.
-
-    Parameters
-    ----------
-    samples : the training samples, scaled
-    labels : of shape (samples,)
+    missing; k-means finds clusters in them. Clearer is a score, or a share of neighbours that stay, 1.2 times as good:
+    14 of 15 fits of noise had less, 18 of 19 real and synthetic sets more, all but Scene15 (results/trust).
     """
     rows = np.sort(np.random.default_rng(0).permutation(len(samples))[:_ROWS])
     if len(rows) <= n_clusters:
         return None
     some = samples.take(torch.from_numpy(rows).to(samples.present.device))
     part = index_training_set([view.cpu() for view in some.values], some.present.cpu(), AGREEMENT_DEPTH)
+    every = torch.arange(len(part))
     ours = macro_agreement(torch.from_numpy(labels[rows]), part.neighbor_ids, n_clusters)
-    table, generator = filled_table(part, torch.arange(len(part))), torch.Generator().manual_seed(0)
-    null = float(np.mean([_score_of(gaussian_like(table, generator), part, n_clusters) for _ in range(_GAUSSIANS)]))
-    if ours >= _CLEARER * null or _CLEARER * (1.0 - ours) <= 1.0 - null:
+    table, generator, scores = filled_table(part, every), torch.Generator().manual_seed(0), []
+    for _ in range(_GAUSSIANS):
+        views = torch.split(gaussian_like(table, generator), [view.shape[1] for view in part.values], dim=1)
+        shown = [view * own[:, None] for view, own in zip(views, part.present.mT, strict=True)]
+        drawn = index_training_set(shown, part.present, AGREEMENT_DEPTH)
+        points = principal(filled_table(drawn, every))
+        (found,) = partitions(points, [n_clusters], torch.Generator().manual_seed(0))
+        scores.append(macro_agreement(found, drawn.neighbor_ids, n_clusters))
+    null = float(np.mean(scores))
+    if ours >= 1.2 * null or 1.2 * (1.0 - ours) <= 1.0 - null:
         return None
     return {"name": "structureless", "ours": ours, "null": null}
 
 
-def gaussian_like(table: Tensor, generator: torch.Generator) -> Tensor:
-    """A Gaussian of the mean and covariance of a table, of the same shape: random sums of its rows."""
-    n, middle = len(table), table.double().mean(dim=0).to(table)
-    drawn = torch.randn(n, n, generator=generator, dtype=table.dtype).to(table)
-    return drawn @ (table - middle) / n**0.5 + middle
-
-
-def _score_of(table: Tensor, like: Samples, n_clusters: int) -> float:
-    """The score of k-means on a table of all views, of which those are missing that are missing there."""
-    views = torch.split(table, [view.shape[1] for view in like.values], dim=1)
-    shown = [view * own[:, None] for view, own in zip(views, like.present.mT, strict=True)]
-    drawn = index_training_set(shown, like.present, AGREEMENT_DEPTH)
-    points = principal(filled_table(drawn, torch.arange(len(drawn))))
-    (labels,) = partitions(points, [n_clusters], torch.Generator().manual_seed(0))
-    return macro_agreement(labels, drawn.neighbor_ids, n_clusters)
-
-
 def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str) -> dict[str, Any] | None:
-    """Whether clusters follow a known column: adjusted mutual information, with a permutation test.
-
-    Parameters
-    ----------
-    known : of shape (samples,): the batch of each sample
-    """
+    """Whether clusters follow a known column, the batch of each sample: a permutation test of mutual information."""
     codes = np.unique(known, return_inverse=True)[1]
     found = float(adjusted_mutual_info_score(codes, labels))
-    if found < _BATCH:
+    if found < 0.05:
         return None
-    draws = np.random.default_rng(0)
-    drawn = [adjusted_mutual_info_score(draws.permutation(codes), labels) for _ in range(_DRAWS)]
-    p = (1 + sum(one >= found for one in drawn)) / (1 + _DRAWS)
-    return {"name": "batch", "column": column, "information": found, "p": p} if p <= _BATCH else None
+    draws, count = np.random.default_rng(0), 199  # the least p is .005
+    drawn = [adjusted_mutual_info_score(draws.permutation(codes), labels) for _ in range(count)]
+    p = (1 + sum(one >= found for one in drawn)) / (1 + count)
+    return {"name": "batch", "column": column, "information": found, "p": p} if p <= 0.05 else None
+
+
+AMONG = 5
 
 
 class Fences(NamedTuple):
-    """What sets outliers apart among samples, of shape (views,).
+    """What sets outliers apart: per view the `usual` distance to the fifth neighbour, the median, and that `beyond`.
 
-    Attributes
-    ----------
-    usual : the median distance to the fifth neighbour
-    beyond : the distance beyond which outliers lie
+    A sample is an outlier where the logarithm of the distance exceeds the upper quartile plus four times the range of
+    the quartiles (Tukey's fence), and the distance five times the median; nowhere where half of the distances are 0.
+    Training samples that lie far from most others, but in a group of six, are a cluster. On 15 real sets and four made
+    ones without outliers 7 of 19,757 samples are marked.
     """
 
     usual: NDArray[np.float64]
@@ -340,16 +276,18 @@ class Fences(NamedTuple):
     @classmethod
     def of(cls, stored: Samples) -> Fences:
         """Measure the training samples."""
-        known = [_usual_and_fence(own[~np.isnan(own)]) for own in neighbor_distances(stored, stored, AMONG).T]
-        return cls(*np.array(known).reshape(-1, 2).T)
+        usual, beyond = list[float](), list[float]()
+        for own in neighbor_distances(stored, stored, AMONG).T:
+            far = own[~np.isnan(own)]
+            usual.append(float(np.median(far)) if len(far) else 0.0)
+            beyond.append(np.inf)
+            if usual[-1] > 0:
+                low, high = np.percentile(np.log(np.maximum(far / usual[-1], 1e-3)), [25, 75])
+                beyond[-1] = usual[-1] * max(5.0, float(np.exp(high + 4.0 * (high - low))))
+        return cls(np.array(usual), np.array(beyond))
 
     def outlying(self, samples: Samples, stored: Samples) -> NDArray[np.float64]:
-        """How many times as far as usual the fifth neighbour of each sample is, of shape (samples, views).
-
-        0 where a sample is no outlier in a view: where the logarithm of the distance is less than the upper quartile
-        plus four times the range of the quartiles (Tukey's fence), or the distance less than five times the median.
-        Training samples that lie far from most others, but in a group of six, are a cluster.
-        """
+        """How many times as far as usual the fifth neighbour of each is, (samples, views); 0 of those within."""
         far = neighbor_distances(samples, stored, AMONG)
         with np.errstate(invalid="ignore"):
             return np.where(far > self.beyond, far / np.where(self.usual > 0, self.usual, 1.0), 0.0)
@@ -363,27 +301,17 @@ def outliers(stored: Samples, names: Sequence[str], ids: NDArray[Any]) -> Outlie
     return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))
 
 
-def _usual_and_fence(far: NDArray[np.float64]) -> tuple[float, float]:
-    """The median of distances, and that beyond which samples are outliers: none where half of them are 0."""
-    usual = float(np.median(far)) if len(far) else 0.0
-    if usual <= 0:
-        return usual, np.inf
-    low, high = np.percentile(np.log(np.maximum(far / usual, _NEAREST)), [25, 75])
-    return usual, usual * max(_TIMES, float(np.exp(high + _FENCE * (high - low))))
-
-
 def neighbor_distances(samples: Samples, stored: Samples, place: int = 1) -> NDArray[np.float64]:
     """Per view the distance to a neighbour, the first, second, ...; to the last one where there are fewer.
 
     Of shape (samples, views); NaN where a view is missing, or has no neighbours.
     """
-    parts = torch.split(torch.arange(len(samples), device=samples.present.device), _ROWS)
-    found = [[_to_neighbor(samples, stored, rows, v, place) for v in range(len(stored.values))] for rows in parts]
-    return torch.cat([torch.stack(part, dim=1) for part in found]).cpu().numpy()
-
-
-def _to_neighbor(samples: Samples, stored: Samples, rows: Tensor, view: int, place: int) -> Tensor:
-    ids = samples.neighbor_ids[rows, view, :place]
-    last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
-    far = (samples.values[view][rows].double() - stored.values[view][last.clamp(min=0)]).square().sum(dim=1).sqrt()
-    return torch.where(last == NO_NEIGHBOR, torch.nan, far)
+    found = torch.empty(len(samples), len(stored.values), dtype=torch.float64)
+    for rows in torch.split(torch.arange(len(samples), device=samples.present.device), 400):
+        for v, values in enumerate(stored.values):
+            ids = samples.neighbor_ids[rows, v, :place]
+            last = ids.gather(1, ((ids != NO_NEIGHBOR).sum(dim=1).clamp(min=1) - 1)[:, None])[:, 0]
+            apart = samples.values[v][rows].double() - values[last.clamp(min=0)]
+            far = apart.square().sum(dim=1).sqrt()
+            found[rows.cpu(), v] = torch.where(last == NO_NEIGHBOR, torch.nan, far).cpu()
+    return found.numpy()

@@ -2,11 +2,10 @@
 
 **Macro agreement** of a partition. For each view and cluster: which share of the members' nine nearest neighbours in
 that view lies in the same cluster? The share is taken at the lower end of its Wilson interval (one standard error,
-a member counts once), so that a cluster of few members must be purer than a large one to count as much: six samples
-whose neighbours are all their own count 6/7. It is corrected for chance by the cluster's own size, as in Cohen's kappa:
-a cluster that holds half of the samples has half of the neighbours by chance. 1 is the most, 0 is chance. The score is
-the mean over *clusters*, then over views: a rare group counts as much as a common one, an empty cluster counts 0, and
-one without samples that have a view counts there what it does in its own views.
+a member counts once), so that six samples whose neighbours are all their own count 6/7, and corrected for chance by the
+cluster's own size, as in Cohen's kappa. The score is the mean over *clusters*, then over views: a rare group counts as
+much as a common one. It cannot see which structure the user has in mind; where clusters overlap in every view the
+choice is close to arbitrary, and `decisions_` shows it.
 
 Two groups of 950 and 50 samples, the second of which no neighbour leaves, score higher than a cut through the large
 group into even halves, most of whose neighbours stay together:
@@ -17,13 +16,6 @@ group into even halves, most of whose neighbours stay together:
 >>> line[948:950], line[950:952] = 940, 960  # the groups are apart
 >>> round(macro_agreement(true, line[:, None], 2), 2), round(macro_agreement(halves, line[:, None], 2), 2)
 (0.98, 0.82)
-
-Partitions found under different scalings are compared on the neighbours of all of these scalings, which favours none.
-Views that repeat each other count as one: the weight of a view is one over the number of views with its neighbours,
-each counted by the square of the share that they have in common.
-
-What it cannot see: structure that is in the data and not in the labels that the user has in mind. Sets whose clusters
-overlap in every view differ little in it, and there the choice is close to arbitrary; `decisions_` shows it.
 """
 
 from __future__ import annotations
@@ -45,7 +37,6 @@ from viewfuse.neighbors.samples import NO_NEIGHBOR
 AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""
 _SEEN = 2_000
-"""Samples that are enough to see which views repeat each other."""
 _PAIRS_TOGETHER = 4_000_000
 """Pairs of neighbours that are counted at once, in some 100 MB: one after the other, the twenty partitions of a small
 set took a third of its fit."""
@@ -54,18 +45,54 @@ QUARTER_FEWER = 0.3
 """The logarithm of the ratio of neighbours that leave their cluster where a quarter fewer do."""
 
 
+class Merit(NamedTuple):
+    """How good a partition is: its `macro_agreement`, its `neighbor_agreement`, and a mutual information.
+
+    That is what the cluster of a sample tells of its neighbour's cluster, in nats, mean over views; unlike a share it
+    falls where clusters are merged or emptied, however pure the rest is.
+    """
+
+    score: float
+    agreement: float
+    information: float
+
+
+def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> float:
+    """How well clusters keep their members' neighbours, on average over clusters and views; for arguments see `merits`.
+
+    Clusters without members count 0.
+    """
+    return merits([labels], neighbor_ids, n_clusters)[0].score
+
+
 def neighbor_agreement(labels: Tensor, neighbor_ids: Tensor) -> float:
     """How much more often than by chance samples share the cluster of their neighbours, on average over views.
 
     A view whose samples all lie in one cluster tells nothing and is left out.
+    """
+    return merits([labels], neighbor_ids, int(labels.max()) + 1)[0].agreement
+
+
+def merits(
+    partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int, asked: Sequence[float] | None = None
+) -> list[Merit]:
+    """The merit of each of several partitions, int64 tensors of shape (samples,).
 
     Parameters
     ----------
-    labels : int64 tensor of shape (samples,)
     neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
+    n_clusters : how many there should be
+    asked : what the user asked each view to count, see `view_weights`
     """
-    counts = _counts(labels[None], neighbor_ids, int(labels.max()) + 1)
-    return _mean_of_known(_view_agreements(counts)[0].tolist(), view_weights(neighbor_ids))
+    weights, (n, n_views) = view_weights(neighbor_ids, asked), neighbor_ids.shape[:2]
+    together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))
+    found: list[Merit] = []
+    for some in torch.split(torch.stack(list(partitions)), together):
+        sizes, pairs, empty = _counts(some, neighbor_ids, n_clusters)
+        kinds = (_view_scores(sizes, pairs, empty), _view_agreements(sizes, pairs), _view_information(pairs))
+        for by_view in zip(*(kind.tolist() for kind in kinds), strict=True):
+            found.append(Merit(*(_mean_of_known(kind, weights) for kind in by_view)))
+    return found
 
 
 def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
@@ -77,10 +104,8 @@ def _mean_of_known(scores: Sequence[float], weights: Sequence[float]) -> float:
 def view_weights(neighbor_ids: Tensor, asked: Sequence[float] | None = None) -> list[float]:
     """Per view one over the number of views that repeat it, itself included: 1 for a view like no other.
 
-    Parameters
-    ----------
-    neighbor_ids : see `neighbor_agreement`; of many samples some are enough
-    asked : what the user wants each view to count, by which the weights are multiplied
+    Each counts by the square of the share of neighbours that they have in common, which some of many samples show.
+    The weights are multiplied by what the user asked each view to count.
     """
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, every = (nearest != NO_NEIGHBOR).any(dim=2), -(-len(nearest) // _SEEN)
@@ -91,12 +116,7 @@ def view_weights(neighbor_ids: Tensor, asked: Sequence[float] | None = None) -> 
 def _shared(nearest: Tensor, there: Tensor) -> Tensor:
     """The share of the neighbours in a view that are neighbours in another; of shape (views, views), 1 for itself.
 
-    Only samples and neighbours that have both views count.
-
-    Parameters
-    ----------
-    nearest : int64 tensor of shape (some samples, views, neighbours)
-    there : boolean tensor of shape (samples, views): who has which view
+    Only samples and neighbours that have both views count: `there`, of shape (samples, views), says who has which.
     """
     known = nearest != NO_NEIGHBOR
     # By sample, view, neighbour in it, and the other view.
@@ -109,23 +129,12 @@ def _shared(nearest: Tensor, there: Tensor) -> Tensor:
     return shared.fill_diagonal_(1.0)
 
 
-class _Counts(NamedTuple):
-    """How partitions lie among neighbours, in float64.
+def _counts(partitions: Tensor, neighbor_ids: Tensor, n_clusters: int) -> tuple[Tensor, Tensor, Tensor]:
+    """How partitions, of shape (partitions, samples), lie among neighbours, for all and in all views together.
 
-    Attributes
-    ----------
-    sizes : of shape (partitions, views, clusters): samples that have a view
-    pairs : of shape (partitions, views, clusters, clusters): samples of the one with a neighbour in the other
-    empty : of shape (partitions, 1, clusters), boolean: without any sample
+    Samples that have a view, (partitions, views, clusters); those of one cluster with a neighbour in another,
+    (partitions, views, clusters, clusters); and which clusters have no sample, (partitions, 1, clusters).
     """
-
-    sizes: Tensor
-    pairs: Tensor
-    empty: Tensor
-
-
-def _counts(partitions: Tensor, neighbor_ids: Tensor, n_clusters: int) -> _Counts:
-    """Count for all partitions, of shape (partitions, samples), and all views together."""
     nearest = neighbor_ids[:, :, :AGREEMENT_DEPTH]
     there, shape = nearest != NO_NEIGHBOR, (len(partitions), nearest.shape[1], n_clusters, n_clusters)
     groups = torch.arange(prod(shape[:2]), device=partitions.device).view(shape[0], 1, shape[1])
@@ -134,71 +143,17 @@ def _counts(partitions: Tensor, neighbor_ids: Tensor, n_clusters: int) -> _Count
     sizes = own[:, there.any(dim=2)].flatten().bincount(minlength=prod(shape[:3])).view(shape[:3])
     counted = pairs[:, there].flatten().bincount(minlength=prod(shape)).view(shape)
     empty = torch.ones_like(sizes[:, 0], dtype=torch.bool).scatter_(1, partitions, False)
-    return _Counts(sizes.double(), counted.double(), empty[:, None])
+    return sizes.double(), counted.double(), empty[:, None]
 
 
-def _view_agreements(counts: _Counts) -> Tensor:
+def _view_agreements(sizes: Tensor, pairs: Tensor) -> Tensor:
     """Per partition and view; NaN where a view tells nothing."""
-    chances, pairs = _chance_agreement(counts.sizes), counts.pairs.sum(dim=(-2, -1))
-    shares = counts.pairs.diagonal(dim1=-2, dim2=-1).sum(dim=-1) / pairs.clamp(min=1)
-    return torch.where((pairs > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
-
-
-def _chance_agreement(sizes: Tensor) -> Tensor:
-    """Per partition and view the chance that two different samples share a cluster; 1 for fewer than two."""
-    n = sizes.sum(dim=-1)
-    pairs = n * (n - 1)
-    return torch.where(pairs > 0, (sizes * (sizes - 1)).sum(dim=-1) / pairs.clamp(min=1), 1.0)
-
-
-def macro_agreement(labels: Tensor, neighbor_ids: Tensor, n_clusters: int) -> float:
-    """How well clusters keep their members' neighbours, on average over clusters and views.
-
-    Parameters
-    ----------
-    labels : int64 tensor of shape (samples,)
-    neighbor_ids : see `neighbor_agreement`
-    n_clusters : how many there should be; those without members count 0
-    """
-    scores = _view_scores(_counts(labels[None], neighbor_ids, n_clusters))[0]
-    return _mean_of_known(scores.tolist(), view_weights(neighbor_ids))
-
-
-def size_entropy(labels: Tensor, n_clusters: int) -> float:
-    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all."""
-    shares = labels.bincount().double() / len(labels)
-    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
-
-
-class Merit(NamedTuple):
-    """How good a partition is.
-
-    Attributes
-    ----------
-    score : its `macro_agreement`
-    agreement : its `neighbor_agreement`, in which every sample counts the same
-    information : what the cluster of a sample tells of its neighbour's cluster: mutual information in nats, mean over
-        views; unlike a share it falls where clusters are merged or emptied, however pure the rest is
-    """
-
-    score: float
-    agreement: float
-    information: float
-
-
-def merits(
-    partitions: Sequence[Tensor], neighbor_ids: Tensor, n_clusters: int, asked: Sequence[float] | None = None
-) -> list[Merit]:
-    """The merit of each of several partitions; see `macro_agreement` and `view_weights`."""
-    weights, (n, n_views) = view_weights(neighbor_ids, asked), neighbor_ids.shape[:2]
-    together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))
-    found: list[Merit] = []
-    for some in torch.split(torch.stack(list(partitions)), together):
-        counts = _counts(some, neighbor_ids, n_clusters)
-        kinds = (_view_scores(counts), _view_agreements(counts), _view_information(counts.pairs))
-        for by_view in zip(*(kind.tolist() for kind in kinds), strict=True):
-            found.append(Merit(*(_mean_of_known(kind, weights) for kind in by_view)))
-    return found
+    n, counted = sizes.sum(dim=-1), pairs.sum(dim=(-2, -1))
+    # The chance that two different samples share a cluster; 1 for fewer than two.
+    both = n * (n - 1)
+    chances = torch.where(both > 0, (sizes * (sizes - 1)).sum(dim=-1) / both.clamp(min=1), 1.0)
+    shares = pairs.diagonal(dim1=-2, dim2=-1).sum(dim=-1) / counted.clamp(min=1)
+    return torch.where((counted > 0) & (chances < 1.0), (shares - chances) / (1.0 - chances), torch.nan)
 
 
 def _view_information(pairs: Tensor) -> Tensor:
@@ -208,41 +163,39 @@ def _view_information(pairs: Tensor) -> Tensor:
     return 2 * entropy - torch.special.entr(joint).sum(dim=(-2, -1))
 
 
-def _view_scores(counts: _Counts) -> Tensor:
+def _view_scores(sizes: Tensor, pairs: Tensor, empty: Tensor) -> Tensor:
     """Per partition and view the mean over clusters; empty ones count 0.
 
     A cluster of which no sample has the view counts what it does on average in those views that samples of it have:
     left out, a single sample with one view would raise the score of all other views.
     NaN where a view tells nothing: no sample has it, or all that do lie in one cluster.
     """
-    sizes = counts.sizes
     total = sizes.sum(dim=-1, keepdim=True)
     seen = (sizes > 0) & (sizes < total)
     chance = (sizes - 1) / (total - 1)
-    shares = counts.pairs.diagonal(dim1=-2, dim2=-1) / counts.pairs.sum(dim=-1).clamp(min=1)
-    scores = torch.where(seen, (_wilson_bound(shares, sizes.clamp(min=1)) - chance) / (1.0 - chance), 0.0)
+    share, count = pairs.diagonal(dim1=-2, dim2=-1) / pairs.sum(dim=-1).clamp(min=1), sizes.clamp(min=1)
+    # The lower end of the Wilson interval, one standard error wide on each side.
+    middle = share + 0.5 / count
+    spread = (share * (1.0 - share) / count + 0.25 / count.square()).sqrt()
+    lower = (middle - spread) / (1.0 + 1.0 / count)
+    scores = torch.where(seen, (lower - chance) / (1.0 - chance), 0.0)
     in_views = seen.sum(dim=-2, keepdim=True)
     scores = torch.where(seen, scores, scores.sum(dim=-2, keepdim=True) / in_views.clamp(min=1))
-    means = scores.sum(dim=-1) / ((in_views > 0) | counts.empty).sum(dim=-1)
+    means = scores.sum(dim=-1) / ((in_views > 0) | empty).sum(dim=-1)
     return torch.where((sizes == total).any(dim=-1), torch.nan, means)
 
 
-def _wilson_bound(share: Tensor, count: Tensor) -> Tensor:
-    """The lower end of the Wilson interval of a share among `count`, one standard error wide on each side."""
-    middle = share + 0.5 / count
-    spread = (share * (1.0 - share) / count + 0.25 / count.square()).sqrt()
-    return (middle - spread) / (1.0 + 1.0 / count)
+def size_entropy(labels: Tensor, n_clusters: int) -> float:
+    """Entropy of the cluster sizes over that of equal sizes: 1 where all are equal, 0 where one cluster has all."""
+    shares = labels.bincount().double() / len(labels)
+    return float(torch.special.entr(shares).sum() / log(n_clusters)) if n_clusters > 1 else 1.0
 
 
 def best_start(merits: Sequence[Merit], squares: Sequence[float]) -> int:
-    """Which of several k-means solutions the joint stage begins with.
+    """Which of several k-means solutions, with these sums of squares, the joint stage begins with.
 
     Sums of squares that differ by a thousandth tell nothing: among such solutions that with the highest score is taken.
     One with a larger sum must lose a quarter fewer neighbours: the best of twenty is the best by chance, too.
-
-    Parameters
-    ----------
-    squares : their sums of squares
     """
     smallest = min(squares)
 
@@ -250,8 +203,7 @@ def best_start(merits: Sequence[Merit], squares: Sequence[float]) -> int:
         # Rounding must not decide between one solution and the same found from another start.
         return round(merits[i].score, 9), -squares[i]
 
-    least = [i for i, own in enumerate(squares) if own <= smallest * _SAME_SQUARES]
-    best = max(least, key=worth)
+    best = max((i for i, own in enumerate(squares) if own <= smallest * _SAME_SQUARES), key=worth)
     better = [i for i, own in enumerate(merits) if fewer_leave(own.score, merits[best].score) > QUARTER_FEWER]
     return max([best, *better], key=worth)
 
@@ -263,18 +215,11 @@ def fewer_leave(other: float, own: float) -> float:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What one training found.
-
-    Attributes
-    ----------
-    labels : int64 array of shape (samples,)
-    neighbor_ids : the neighbours under its scaling, see `neighbor_agreement`
-    objective : the loss of the last epoch, which decides between equals
-    """
+    """What one training found; its `objective`, the loss of the last epoch, decides between equals."""
 
     scaling: str
     labels: NDArray[np.int64]
-    neighbor_ids: Tensor
+    neighbor_ids: Tensor  # the neighbours under its scaling
     objective: float
 
 
@@ -283,7 +228,7 @@ def candidate_scores(
 ) -> list[float]:
     """The score of each partition, on average over views, and in each over the neighbours that scalings give it.
 
-    Scalings that treat a view alike count once there.
+    That favours no scaling. Scalings that treat a view alike count once there.
     """
     graphs = list({one.scaling: one.neighbor_ids for one in candidates}.values())
     different = [_different([ids[:, v] for ids in graphs]) for v in range(graphs[0].shape[1])]
@@ -291,7 +236,7 @@ def candidate_scores(
 
     def score(one: Candidate) -> float:
         own = torch.from_numpy(one.labels).to(one.neighbor_ids.device)
-        found = [_view_scores(_counts(own[None], ids, n_clusters))[0].tolist() for ids in graphs]
+        found = [_view_scores(*_counts(own[None], ids, n_clusters))[0].tolist() for ids in graphs]
         means = [float(np.mean([found[place][v] for place in places])) for v, places in enumerate(different)]
         return _mean_of_known(means, weights)
 
@@ -340,10 +285,11 @@ def matched_kappa(labels: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 def _matched(labels: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """The other partition with the cluster numbers of this one."""
-    size = int(max(labels.max(), other.max())) + 1
+    return matched_numbers(other, labels, int(max(labels.max(), other.max())) + 1)[other]
+
+
+def matched_numbers(labels: NDArray[np.int64], wanted: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """New numbers of `size` clusters, with which as many samples as possible have the number that is wanted."""
     table = np.zeros((size, size), dtype=np.int64)
-    np.add.at(table, (other, labels), 1)
-    rows, columns = linear_sum_assignment(-table)
-    names = np.empty(size, dtype=np.int64)
-    names[rows] = columns
-    return names[other]
+    np.add.at(table, (labels, wanted), 1)
+    return np.asarray(linear_sum_assignment(-table)[1])

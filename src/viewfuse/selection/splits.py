@@ -3,11 +3,10 @@
 - **agreement**: how much rarer than by chance neighbours lie on different sides (1: never, 0: chance), in the graph of
   neighbours of these samples alone. It is compared with the split that the same tree finds in Gaussians of the same
   covariance with the same views missing.
-- **held-out views**: the sides are found again without a view, from embeddings that never saw it. Then its values are
-  asked: how much rarer than by chance do neighbours in that view lie on different sides, among the samples that have
-  it?
-- **one view alone**: what only one view shows, no other can confirm. The neighbours in that view are asked, among the
-  samples that have it, and compared with those of the Gaussians' splits in the same view.
+- **held-out views**: the sides are found again without a view, from embeddings that never saw it; do neighbours in it
+  agree with them, among the samples that have it?
+- **one view alone**: what only one view shows, no other can confirm. The neighbours in that view are compared with
+  those of the Gaussians' splits in the same view.
 - **gap**: by how much border samples lie further from their neighbours than others do, in the views (a logarithm).
   Where sides are crisp only because the data are a curve or a sheet, it is near 0.
 """
@@ -27,49 +26,27 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from viewfuse.neighbors.samples import NO_NEIGHBOR
-from viewfuse.selection.rules import gaussian_like
-from viewfuse.selection.tree import (
-    DEPTH,
-    Tree,
-    edges,
-    joined_groups,
-    nearest,
-    nearest_different,
-    neighbor_graph,
-    small_clusters,
-)
+from viewfuse.selection.kmeans import gaussian_like
+from viewfuse.selection.scores import AGREEMENT_DEPTH
+from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
-_CLEAR = 0.02
-"""Shares of crossing neighbours below that count as this much: they are a handful of samples."""
-_STEADY = 0.03
-"""The least spread of the logarithm over Gaussians: what many samples have."""
 _UNKNOWN = 0.25
 """Stands for the evidence of held-out views where no sample has two views: as much as of a weak split."""
 _HALVED = _UNKNOWN ** (1 / 3)
-_ROUNDS = 3
 Sides = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Look:
-    """Samples as a network sees them.
+    """Samples as a network sees them."""
 
-    Attributes
-    ----------
-    embedding : tensor of shape (samples, columns)
-    hidden : tensor of shape (views, samples, columns): embeddings without that view
-    values : per view a tensor of shape (samples, columns)
-    present : boolean tensor of shape (samples, views)
-    table : all views side by side, missing ones filled, of shape (samples, all columns)
-    """
-
-    embedding: Tensor
-    hidden: Tensor
-    values: Sequence[Tensor]
-    present: Tensor
-    table: Tensor
+    embedding: Tensor  # of shape (samples, columns)
+    hidden: Tensor  # embeddings without each view, of shape (views, samples, columns)
+    values: Sequence[Tensor]  # per view of shape (samples, columns)
+    present: Tensor  # boolean, of shape (samples, views)
+    table: Tensor  # all views side by side, missing ones filled, of shape (samples, all columns)
 
     def __len__(self) -> int:
         return len(self.present)
@@ -82,7 +59,7 @@ class Look:
 
     def neighbors(self) -> Tensor:
         """The neighbours in every view among these samples, int64 tensor of shape (samples, views, depth)."""
-        ids = self.present.new_full((*self.present.shape, DEPTH), NO_NEIGHBOR, dtype=torch.int64)
+        ids = self.present.new_full((*self.present.shape, AGREEMENT_DEPTH), NO_NEIGHBOR, dtype=torch.int64)
         for v, view in enumerate(self.values):
             rows = self.present[:, v].nonzero().squeeze(1)
             if len(rows) > 1:
@@ -99,13 +76,7 @@ class Look:
 
 
 class OneView(NamedTuple):
-    """What one view alone says of a split, among the samples that have it.
-
-    Attributes
-    ----------
-    agreement, nulls : of the neighbours in the view, less chance; the same in the splits of Gaussians
-    gap : how much sparser the border is in the view
-    """
+    """What one view alone says of a split, among the samples that have it; parts as of `Evidence`."""
 
     agreement: float
     nulls: Sequence[float]
@@ -126,24 +97,14 @@ class OneView(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for a split.
+    """What speaks for a split."""
 
-    Attributes
-    ----------
-    agreement : of the neighbours, less chance
-    nulls : that in the splits of Gaussians
-    held_out : per view the agreement of sides that were found without it; NaN where too few samples tell
-    stability : the share of the samples, less chance, that stay on their side when a view is hidden
-    gap : how much sparser the border is
-    views : what each view says alone, where there are several
-    """
-
-    agreement: float
-    nulls: Sequence[float]
-    held_out: Sequence[float]
-    stability: float
-    gap: float
-    views: Sequence[OneView] = ()
+    agreement: float  # of the neighbours, less chance
+    nulls: Sequence[float]  # that in the splits of Gaussians
+    held_out: Sequence[float]  # per view that of sides that were found without it; NaN where too few samples tell
+    stability: float  # the share of the samples, less chance, that stay on their side when a view is hidden
+    gap: float  # how much sparser the border is
+    views: Sequence[OneView] = ()  # what each view says alone, where there are several
 
     @property
     def null(self) -> float:
@@ -187,28 +148,31 @@ class Evidence:
 
 
 def crossing(agreement: float) -> float:
-    """The logarithm of the share of neighbours that cross, over that by chance."""
-    return float(np.log(np.clip(1.0 - agreement, _CLEAR, 1.0)))
+    """The logarithm of the share of neighbours that cross, over that by chance; below 2 % they are a handful."""
+    return float(np.log(np.clip(1.0 - agreement, 0.02, 1.0)))
 
 
 def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -> Evidence:
-    """What speaks for a split of all samples of a look.
+    """What speaks for a split of all samples of a look, compared with `draws` Gaussians.
 
     Parameters
     ----------
     sides : boolean array of shape (samples,)
-    draws : Gaussians
     """
-    ids = look.neighbors()
+    ids, present = look.neighbors(), look.present.cpu().numpy()
     found, *own = _agreements(look, ids, sides)
     nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
     again = [_sides_without(points, sides) for points in look.hidden]
-    held = [_held_out(look, ids, v, own) for v, own in enumerate(again)] if look.present.shape[1] > 1 else []
-    stays = [float(own[sides].mean() - own[~sides].mean()) for own in again]
+    held, several = list[float](), present.sum(axis=1) > 1
+    for v, other in enumerate(again if len(own) > 1 else ()):
+        held.append(agreement(edges(ids[:, v].cpu().numpy()), other, present[:, v] & several))
+    stays = [float(other[sides].mean() - other[~sides].mean()) for other in again]
     gaps = border_gaps(look, ids, sides)
-    parts = zip(own, nulls.T[1:].tolist(), gaps, strict=True)
-    views = [OneView(one, null, _mean(gap)) for one, null, gap in parts] if len(own) > 1 else []
-    gap = _mean([one for part in gaps for one in part])
+    together = [one for part in gaps for one in part]
+    # Infinite where no neighbours cross.
+    *by_view, gap = (float(np.mean(one)) if one else float("inf") for one in (*gaps, together))
+    parts = zip(own, nulls.T[1:].tolist(), by_view, strict=True)
+    views = [OneView(*part) for part in parts] if len(own) > 1 else []
     return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views)
 
 
@@ -235,42 +199,34 @@ def agreement(graph: csr_array, sides: Sides, among: Sides | None = None) -> flo
 
 
 def p_value(found: float, null: Sequence[float]) -> float:
-    """The chance of an agreement as high in another Gaussian: a normal fit to the logarithms of crossing neighbours."""
+    """The chance of an agreement as high in another Gaussian: a normal fit to the logarithms of crossing neighbours.
+
+    Their spread is at least 0.03, that of many samples.
+    """
     logs = np.array([crossing(one) for one in null])
-    spread = max(float(logs.std(ddof=1)), _STEADY) * np.sqrt(1 + 1 / len(logs))
+    spread = max(float(logs.std(ddof=1)), 0.03) * np.sqrt(1 + 1 / len(logs))
     return float(ndtr((crossing(found) - logs.mean()) / spread))
 
 
 def _split_of(look: Look, generator: torch.Generator) -> list[float]:
     """The agreements of the first split of a tree of its own, as of `_agreements`."""
     ids = look.neighbors()
-    graph = neighbor_graph(nearest(look.embedding), ids)
-    groups = small_clusters(look.embedding, int(torch.randint(2**31, (), generator=generator)))
-    first = next(
-        iter(splits_of(Tree(groups, joined_groups(graph, groups, look.embedding, int(groups.max()) + 1)))), None
-    )
-    if first is None:
+    splits = splits_of(cluster_tree(look.embedding, ids, int(torch.randint(2**31, (), generator=generator))))
+    if not splits:
         return [0.0] * (1 + len(look.values))
-    return np.nan_to_num(_agreements(look, ids, np.isin(np.arange(len(look)), first.right))).tolist()
+    return np.nan_to_num(_agreements(look, ids, np.isin(np.arange(len(look)), splits[0].right))).tolist()
 
 
 def _sides_without(points: Tensor, sides: Sides) -> Sides:
-    """The sides that two means find in other embeddings of the samples, beginning with those of the sides."""
+    """The sides that three rounds of two means find in other embeddings of the samples, beginning with the sides."""
     where = points.double().cpu().numpy()
-    own = sides
-    for _ in range(_ROUNDS):
-        far = [np.square(where - where[at].mean(axis=0)).sum(axis=1) for at in (~own, own)]
+    for _ in range(3):
+        far = [np.square(where - where[at].mean(axis=0)).sum(axis=1) for at in (~sides, sides)]
         moved = far[1] < far[0]
         if moved.all() or not moved.any():
             break
-        own = moved
-    return own
-
-
-def _held_out(look: Look, ids: Tensor, view: int, sides: Sides) -> float:
-    """How well neighbours in a view agree with sides that were found without it."""
-    present = look.present.cpu().numpy()
-    return agreement(edges(ids[:, view].cpu().numpy()), sides, present[:, view] & (present.sum(axis=1) > 1))
+        sides = moved
+    return sides
 
 
 def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
@@ -296,25 +252,13 @@ def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
     return gaps
 
 
-def _mean(gaps: Sequence[float]) -> float:
-    """Infinite where no neighbours cross."""
-    return float(np.mean(gaps)) if gaps else float("inf")
-
-
 @dataclass(frozen=True)
 class Branching:
-    """A split of a tree whose sides both have `LEAST` samples.
+    """A split of a tree whose sides both have `LEAST` samples."""
 
-    Attributes
-    ----------
-    parent : the place of the split above in the list; -1 of the first
-    side : of the split above, 0 or 1
-    left, right : the samples of each side, in rising order
-    """
-
-    parent: int
-    side: int
-    left: NDArray[np.int64]
+    parent: int  # the place of the split above in the list; -1 of the first
+    side: int  # of the split above, 0 or 1
+    left: NDArray[np.int64]  # its samples, in rising order
     right: NDArray[np.int64]
 
 

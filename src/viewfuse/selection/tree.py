@@ -1,27 +1,23 @@
-"""The graph of neighbours: clusters that are found in it without a network, and a tree of clusters.
+"""A tree of clusters, and clusters that are found in the graph of neighbours without a network.
+
+In the tree small clusters of the embedding are joined two at a time. Two groups are the nearer, the more neighbours
+they share for their size: the edges between them over the product of the edges that each has (average linkage on the
+graph of neighbours). No size is favoured, and long groups stay together. Half of the edges are neighbours in the
+embedding, half neighbours in the views, which the network cannot draw apart. Where no neighbours are shared, means tell
+what is near. Of 15 real sets at three rates, cut at the number of classes: adjusted Rand index 0.52, Ward's tree of the
+same small clusters 0.51, neighbours in the embedding alone 0.50, k-means 0.48; of seven synthetic ones with clusters of
+very unequal sizes 0.83, Ward's tree 0.60, k-means 0.45.
 
 k-means on the filled views likes round groups of even size. The graph of neighbours in the views has no such wish:
 groups of any shape and size that few neighbours join fall apart there. What is found in it agrees well with the
 neighbours by construction, so it must beat the network by more (`viewfuse.selection.rules`). The network is then
 taught its centres.
-
-In the tree many small clusters are joined where the most neighbours are shared.
-
-Small clusters of the embedding are joined two at a time. Two groups are the nearer, the more neighbours they share for
-their size: the edges between them over the product of the edges that each has (average linkage on the graph of
-neighbours). No size is favoured, and long groups stay together. Half of the edges are neighbours in the embedding, half
-neighbours in the views, which the network cannot draw apart. Where no neighbours are shared, means tell what is near.
-
-Of 15 real sets at three rates, cut at the number of classes: adjusted Rand index 0.52, Ward's tree of the same small
-clusters 0.51, neighbours in the embedding alone 0.50, k-means 0.48; of seven synthetic ones with clusters of very
-unequal sizes 0.83, Ward's tree 0.60, k-means 0.45.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,31 +33,18 @@ from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.kmeans import drawn_centers, filled_kmeans, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
-DEPTH = AGREEMENT_DEPTH
-"""Neighbours of a sample that count."""
 PER_GROUP, MOST_GROUPS = 8, 200
 """Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
 _DIMENSIONS = 24
 """Principal components that are clustered; more do not change the neighbours."""
-_ROUNDS = 15
-_ROWS = 2_500
-"""Samples that are enough to see which clusters are near."""
-_FAR = 1e-6
-"""What distances weigh beside a shared neighbour: they say which groups join where none are shared."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Nested partitions.
+    """Nested partitions."""
 
-    Attributes
-    ----------
-    groups : int64 array of shape (samples,): the small cluster of each sample
-    merges : int64 array of shape (small clusters - 1, 2): which two join; the i-th pair is called small clusters + i
-    """
-
-    groups: NDArray[np.int64]
-    merges: NDArray[np.int64]
+    groups: NDArray[np.int64]  # the small cluster of each sample, of shape (samples,)
+    merges: NDArray[np.int64]  # (small clusters - 1, 2): which join; the i-th pair is called small clusters + i
 
     @property
     def n_groups(self) -> int:
@@ -98,14 +81,14 @@ def principal(table: Tensor) -> Tensor:
 
 
 def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
-    """The tree of clusters of some samples, up to a few thousand.
+    """The tree of clusters of up to a few thousand samples, embedded as points; k-means finds the small ones.
 
-    Parameters
-    ----------
-    points : embeddings, tensor of shape (samples, columns)
-    neighbor_ids : int64 tensor of shape (samples, views, neighbours), as of `viewfuse.neighbors.samples.Samples`
+    Their neighbours are as of `viewfuse.neighbors.samples.Samples`.
     """
-    groups = small_clusters(points, seed)
+    count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
+    state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])
+    centers = k_means(points, ones, drawn_centers(points, ones, count, state, 1), 15)[0][0]
+    groups = in_order_met(nearest_center(points, centers).cpu().numpy())
     graph = neighbor_graph(nearest(points), neighbor_ids)
     return Tree(groups, joined_groups(graph, groups, points, int(groups.max()) + 1))
 
@@ -113,15 +96,11 @@ def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
 def coarser(
     labels: NDArray[np.int64], embedding: NDArray[np.floating], neighbor_ids: Tensor, left: int
 ) -> NDArray[np.int64]:
-    """Labels of fewer clusters, each of which is one or several of the given ones; the nearest join first.
+    """Labels of `left` clusters, each of which is one or several of the given ones; the nearest join first.
 
-    Parameters
-    ----------
-    labels, embedding : of the samples, of shape (samples,) and (samples, columns)
-    neighbor_ids : see `cluster_tree`
-    left : how many clusters there are to be
+    Labels and embedding are of all samples, of which 2,500 are enough to see which clusters are near.
     """
-    rows = np.linspace(0, len(labels) - 1, min(len(labels), _ROWS)).round().astype(np.int64)
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), 2_500)).round().astype(np.int64)
     points, ids = torch.from_numpy(embedding[rows].astype(np.float32)), neighbor_ids[rows].cpu().numpy()
     place = np.full(len(labels) + 1, NO_NEIGHBOR)
     place[rows] = np.arange(len(rows))
@@ -130,41 +109,29 @@ def coarser(
     return Tree(labels, merges).cut(left)
 
 
-def small_clusters(points: Tensor, seed: int) -> NDArray[np.int64]:
-    """The small cluster of each point, by one run of k-means, of shape (points,)."""
-    count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
-    state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])
-    centers = k_means(points, ones, drawn_centers(points, ones, count, state, 1), _ROUNDS)[0][0]
-    return in_order_met(nearest_center(points, centers).cpu().numpy())
-
-
-def nearest(points: Tensor, depth: int = DEPTH) -> Tensor:
-    """The nearest others of each point, int64 tensor of shape (points, depth or all others)."""
+def nearest(points: Tensor) -> Tensor:
+    """The nearest others of each point, int64 tensor of shape (points, nine or all others)."""
     far = squared_distances(points, points).fill_diagonal_(torch.inf)
-    return far.topk(min(depth, len(points) - 1), dim=1, largest=False).indices
+    return far.topk(min(AGREEMENT_DEPTH, len(points) - 1), dim=1, largest=False).indices
 
 
 def nearest_different(points: Tensor) -> Tensor:
     """The nearest points that are no copies of a point, as of `nearest`; NO_NEIGHBOR where nothing is known.
 
     Copies lie in the same group, whatever it is: texts of a few words, each of which is there three times, would fall
-    into as many clear clusters. Of a point that is there more than `DEPTH` times no others are asked.
+    into as many clear clusters. Of a point that is there more than nine times no others are asked.
     """
     copies = torch.unique(points, dim=0, return_inverse=True)[1]
     far = squared_distances(points, points).masked_fill_(copies[:, None] == copies, torch.inf)
-    found = far.topk(min(DEPTH, len(points) - 1), dim=1, largest=False)
-    known = found.values.isfinite() & (copies.bincount()[copies] <= DEPTH)[:, None]
+    found = far.topk(min(AGREEMENT_DEPTH, len(points) - 1), dim=1, largest=False)
+    known = found.values.isfinite() & (copies.bincount()[copies] <= AGREEMENT_DEPTH)[:, None]
     return torch.where(known, found.indices, NO_NEIGHBOR)
 
 
 def neighbor_graph(embedded: Tensor, neighbor_ids: Tensor) -> csr_array:
     """Who is whose neighbour, a symmetric matrix of shape (samples, samples) with a sum of 2.
 
-    Edges of the embedding sum up to 1, as do those of all views (`view_graph`).
-
-    Parameters
-    ----------
-    embedded : the neighbours in the embedding, see `nearest`
+    Edges of the embedding (`nearest`) sum up to 1, as do those of all views (`view_graph`).
     """
     parts = [edges(embedded.cpu().numpy()), view_graph(neighbor_ids)]
     return csr_array(sum(part / (part.sum() or 1.0) for part in parts))
@@ -176,7 +143,7 @@ def view_graph(neighbor_ids: Tensor) -> csr_array:
     An edge weighs the share of the views, among those that both samples have, in which one is a neighbour of the
     other; half of it where the other is not a neighbour in return.
     """
-    ids = neighbor_ids[:, :, :DEPTH].cpu().numpy()
+    ids = neighbor_ids[:, :, :AGREEMENT_DEPTH].cpu().numpy()
     has = (ids != NO_NEIGHBOR).any(axis=2)
     graph = coo_array(sum(edges(ids[:, v]) for v in range(ids.shape[1])))
     shared = np.maximum((has[graph.row] & has[graph.col]).sum(axis=1), 1)
@@ -194,41 +161,32 @@ def edges(ids: NDArray[np.int64]) -> csr_array:
 def joined_groups(graph: csr_array, groups: NDArray[np.int64], points: Tensor, count: int) -> NDArray[np.int64]:
     """Which groups of samples join, nearest first, of shape (count - 1, 2), see `Tree`; an empty one is anywhere.
 
-    Parameters
-    ----------
-    graph : see `neighbor_graph`
-    points : of shape (samples, columns); the means of groups without shared neighbours tell how far they are
+    The means of the points, of shape (samples, columns), tell how far groups without shared neighbours are.
     """
+    tiny = 1e-6  # what distances weigh beside a shared neighbour
     member = coo_array((np.ones(len(groups)), (np.arange(len(groups)), groups)), shape=(len(groups), count)).tocsr()
     between = np.asarray((member.T @ graph @ member).todense(), dtype=np.float64)
-    weights = np.maximum(between.sum(axis=1), _FAR)
+    weights = np.maximum(between.sum(axis=1), tiny)
     where = points.double().cpu().numpy()
     means = (member.T @ (where - where.mean(axis=0))) / np.maximum(member.sum(axis=0), 1.0)[:, None]
     far = np.square(means[:, None] - means[None]).sum(axis=2)
-    between += _FAR * np.outer(weights, weights) / (1.0 + far / max(far.mean(), 1e-12))
+    between += tiny * np.outer(weights, weights) / (1.0 + far / max(far.mean(), 1e-12))
     closeness = between / np.outer(weights, weights)
     np.fill_diagonal(closeness, -np.inf)
     names, merges = np.arange(count), np.zeros((count - 1, 2), dtype=np.int64)
     for step in range(count - 1):
         first, second = sorted(divmod(int(closeness.argmax()), count))
         merges[step] = names[first], names[second]
+        # The first becomes both, the second is no longer near to any.
         names[first] = count + step
-        _join(closeness, between, weights, (first, second))
+        between[first] += between[second]
+        between[:, first] += between[:, second]
+        weights[first] += weights[second]
+        gone = np.isneginf(closeness).all(axis=1)
+        closeness[first] = np.where(gone, -np.inf, between[first] / (weights[first] * weights))
+        closeness[:, first] = closeness[first]
+        closeness[second], closeness[:, second], closeness[first, first] = -np.inf, -np.inf, -np.inf
     return merges
-
-
-def _join(
-    closeness: NDArray[np.float64], between: NDArray[np.float64], weights: NDArray[np.float64], pair: Sequence[int]
-) -> None:
-    """Let the first of a pair of groups be both together; the second is no longer near to any."""
-    first, second = pair
-    between[first] += between[second]
-    between[:, first] += between[:, second]
-    weights[first] += weights[second]
-    gone = np.isneginf(closeness).all(axis=1)
-    closeness[first] = np.where(gone, -np.inf, between[first] / (weights[first] * weights))
-    closeness[:, first] = closeness[first]
-    closeness[second], closeness[:, second], closeness[first, first] = -np.inf, -np.inf, -np.inf
 
 
 _Table = NDArray[np.float64]
@@ -236,13 +194,7 @@ _GRAPH_ROWS = 20_000
 """More samples take the eigenvectors longer than the training of a network on a GPU."""
 _TREE_ROWS = 5_000
 """More samples need all distances between them, more than 100 MB."""
-_PRECISION = 1e-4
 _TAUGHT_ROWS = 5_000
-_TAUGHT_ROUNDS = 60
-_GAIN = 1e-12
-"""Relative gain below which no further round is made."""
-_PULL = 1e-3
-"""Of the means, without which centres of separable clusters would never stop moving."""
 _LEARNED = 0.9
 """Share of the samples that must fall into their cluster: what an embedding does not hold cannot be taught."""
 
@@ -271,23 +223,17 @@ def graph_clusters(graph: csr_array, n_clusters: int) -> NDArray[np.int64]:
     most different (Damle, Minden, Ying 2019): no start, no random number. Scikit-learn's `spectral_clustering` gives
     the same clusters in 10 to 25 times the time (0.97 s for 0.04 s, 2,000 samples), as it inverts the graph.
     """
-    scale = 1.0 / np.sqrt(np.maximum(graph.sum(axis=1), 1e-12))
+    scale, n = 1.0 / np.sqrt(np.maximum(graph.sum(axis=1), 1e-12)), graph.shape[0]
     normalised = diags_array(scale) @ graph @ diags_array(scale)
-    vectors = _leading_vectors(normalised, n_clusters) * scale[:, None]
+    if n < 3 * n_clusters:  # few samples: Lanczos needs more rows than vectors
+        leading = np.linalg.eigh(normalised.toarray())[1][:, -n_clusters:]
+    else:
+        start, width = np.random.default_rng(0).uniform(-1.0, 1.0, n), min(n, max(2 * n_clusters + 1, 40))
+        leading = eigsh(normalised, n_clusters, which="LA", v0=start, tol=1e-4, ncv=width)[1]
+    vectors = leading * scale[:, None]
     pivots = qr(vectors.T, mode="r", pivoting=True)[-1][:n_clusters]
     left, _, right = np.linalg.svd(vectors[pivots].T)
     return np.abs(vectors @ (left @ right)).argmax(axis=1).astype(np.int64)
-
-
-def _leading_vectors(matrix: Any, count: int) -> _Table:
-    n = matrix.shape[0]
-    if n < 3 * count:  # few samples: Lanczos needs more rows than vectors
-        dense: _Table = np.linalg.eigh(matrix.toarray())[1][:, -count:]
-        return dense
-    start = np.random.default_rng(0).uniform(-1.0, 1.0, n)
-    width = min(n, max(2 * count + 1, 40))
-    vectors: _Table = eigsh(matrix, count, which="LA", v0=start, tol=_PRECISION, ncv=width)[1]
-    return vectors
 
 
 def centers_of(embedding: Tensor, labels: NDArray[np.int64], n_clusters: int) -> Tensor | None:
@@ -295,11 +241,6 @@ def centers_of(embedding: Tensor, labels: NDArray[np.int64], n_clusters: int) ->
 
     The means of the clusters, moved until the nearest centre tells the clusters apart: multinomial regression on the
     squared distances. None where a cluster is empty, or too many samples stay nearest to another centre.
-
-    Parameters
-    ----------
-    embedding : tensor of shape (samples, embedding)
-    labels : of shape (samples,)
     """
     if len(np.unique(labels)) < n_clusters:
         return None
@@ -317,6 +258,7 @@ def _fitted(points: _Table, wanted: NDArray[np.int64], means: _Table) -> _Table:
     nearest = np.sort(_squared(points, means), axis=1)[:, :2]
     unit = max(float((nearest[:, -1] - nearest[:, 0]).mean()), 1e-12)  # distances differ by about one of these
     one_hot = np.eye(len(means))[wanted]
+    pull = 1e-3  # of the means, without which centres of separable clusters would never stop moving
 
     def loss(flat: _Table) -> tuple[float, _Table]:
         """The loss and its gradient, written out: autograd takes ten times as long for so few numbers."""
@@ -324,14 +266,12 @@ def _fitted(points: _Table, wanted: NDArray[np.int64], means: _Table) -> _Table:
         away, scores = centers - means, -_squared(points, centers) / unit
         scores -= scores.max(axis=1, keepdims=True)
         sums = np.exp(scores).sum(axis=1, keepdims=True)
-        value = (np.log(sums[:, 0]) - (scores * one_hot).sum(axis=1)).mean() + _PULL * np.square(away).sum() / unit
+        value = (np.log(sums[:, 0]) - (scores * one_hot).sum(axis=1)).mean() + pull * np.square(away).sum() / unit
         excess = (np.exp(scores) / sums - one_hot) / len(points)
-        slope = excess.T @ points - excess.sum(axis=0)[:, None] * centers + _PULL * away
+        slope = excess.T @ points - excess.sum(axis=0)[:, None] * centers + pull * away
         return float(value), 2 / unit * slope.ravel()
 
-    found = minimize(
-        loss, means.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _TAUGHT_ROUNDS, "ftol": _GAIN}
-    )
+    found = minimize(loss, means.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 60, "ftol": 1e-12})
     moved: _Table = found.x.reshape(means.shape)
     return moved
 

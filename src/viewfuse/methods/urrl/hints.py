@@ -24,29 +24,24 @@ from viewfuse.engine.training import Training
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
-from viewfuse.selection.scores import AGREEMENT_DEPTH, merits
+from viewfuse.selection.scores import AGREEMENT_DEPTH, matched_numbers, merits
 from viewfuse.selection.tree import principal
 
-_ROUNDS = 100
 _FOLDS, _REPEATS = 5, 2  # hints are left out in five parts, twice; five of each class are needed on average
 _CLEARLY = 1.5
 """Standard errors by which classes must be ahead of clusters. With one, LandUse-21 lost .6 more (masks 0 to 4)."""
-_MOST_DOUBTFUL = 0.4
-"""Of the hints: with one wrong in five, 23 to 29 % were doubtful where clusters are nearly the classes (Handwritten and
-BDGP, 600 samples), and 45 % or more, wrong or right, where they are not (Scene15, LandUse-21, 800 samples)."""
-_PAIRS_PER_STEP = 16
-"""Drawn for each step beside its batch of 64 samples: half as many samples, of which nothing is rebuilt."""
 
 
 def pair_loss_of(training: Training) -> Callable[[], Tensor]:
     """From nothing to the loss of pairs that are drawn anew for each step; all runs share their pairs.
 
-    A batch of the step would seldom hold both samples of a pair.
+    A batch of the step would seldom hold both samples of a pair. Beside its 64 samples 16 pairs are drawn: half as many
+    samples, of which nothing is rebuilt.
     """
     method, all_pairs, together = training.runs[0].method, training.runs[0].known.pairs, training.runs[0].known.together
     assert all_pairs is not None
     assert together is not None
-    count = min(_PAIRS_PER_STEP, len(all_pairs))
+    count = min(16, len(all_pairs))
     per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
 
     def loss() -> Tensor:
@@ -79,7 +74,7 @@ def known_centers(
     start = usual.clone()
     start[linear_sum_assignment(squared_distances(means, usual).cpu().numpy())[1]] = means
     weights = torch.ones_like(embedding[:, 0]) if known.weights is None else known.weights
-    drawn = k_means(embedding, weights, start[None], _ROUNDS)[0][0].to(usual)
+    drawn = k_means(embedding, weights, start[None], 100)[0][0].to(usual)
     both = [placed, nearest_center(embedding, drawn).cpu().numpy()]
     numbers = [class_numbers(own, codes, n_clusters) for own in both]
     shares = [share_of_hints(number[own], codes) for number, own in zip(numbers, both, strict=True)]
@@ -91,9 +86,8 @@ def known_centers(
 
 def class_numbers(labels: NDArray[np.int64], known: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
     """New numbers of the clusters, (clusters,): as many known samples as possible have that of their class."""
-    counts, there = np.zeros((n_clusters, n_clusters)), known != UNKNOWN
-    np.add.at(counts, (labels[there], known[there]), 1)
-    return np.asarray(linear_sum_assignment(-counts)[1])
+    there = known != UNKNOWN
+    return matched_numbers(labels[there], known[there], n_clusters)
 
 
 def share_of_hints(labels: NDArray[np.int64], known: NDArray[np.int64]) -> float:
@@ -170,13 +164,14 @@ def set_aside(
 ) -> NDArray[np.bool_]:
     """Which hints are not followed, of shape (samples,): those that are `doubtful` in clusters found without hints.
 
-    Clusters that are not the classes say nothing against hints: none is set aside where more than `_MOST_DOUBTFUL` of
-    all are doubtful, and none of a class of which more than half are.
+    Clusters that are not the classes say nothing against hints: none is set aside where more than 40 % of all are
+    doubtful, and none of a class of which more than half are. With one wrong in five, 23 to 29 % were doubtful where
+    clusters are nearly the classes (Handwritten and BDGP), and 45 % or more where they are not (Scene15, LandUse-21).
     """
     doubts = doubtful(known, labels, neighbor_ids)
     given = np.bincount(known[known != UNKNOWN])
     against = np.bincount(known[doubts], minlength=len(given))
-    if against.sum() > _MOST_DOUBTFUL * given.sum():
+    if against.sum() > 0.4 * given.sum():
         return np.zeros_like(doubts)
     doubts[doubts] = (2 * against <= given)[known[doubts]]
     return doubts

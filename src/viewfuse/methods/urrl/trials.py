@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -69,12 +68,10 @@ class Trial:
         if self.teach(self.found, embedding).chosen != "network":
             self.run.clusters = clusters(self.run.method, self.run.network, embedding)
 
-    def teach(
-        self, labels: NDArray[np.int64], embedding: Tensor, more: Mapping[str, NDArray[np.int64]] = MappingProxyType({})
-    ) -> ClusterSource:
-        """Teach the network a partition that was found without it and scores clearly higher, if it can learn one.
+    def teach(self, labels: NDArray[np.int64], embedding: Tensor, **more: NDArray[np.int64]) -> ClusterSource:
+        """Teach the network a partition that scores clearly higher than its own labels, if it can learn one.
 
-        Labels and embedding are those of the training samples; `more` are partitions beside `others`, by name.
+        Those are `others`, which were found without it, and `more` by name.
         """
         method, ids, known = self.run.method, self.prepared.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}
@@ -99,7 +96,7 @@ class Trial:
         run, ids, k = self.run, self.prepared.stored.neighbor_ids, self.run.method.n_clusters
         found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
         best = max(range(len(earlier)), key=lambda i: found[i].score)
-        source = self.teach(labels, embedding, {**self.tree(embedding), "earlier": earlier[best]})
+        source = self.teach(labels, embedding, **self.tree(embedding), earlier=earlier[best])
         if run.known.followed is None:
             return source
         placed = clusters(run.method, run.network, embedding).cpu().numpy()
@@ -158,10 +155,10 @@ class Search:
     def widen(self) -> list[Trial]:
         """Add the trainings under the scalings that were not tried yet: each with each seed."""
         known, k, new = self.known, self.config.n_clusters, list[Trial]()
+        depth = URRLMethod(self.config).neighbor_depth
+        guidance = UNGUIDED if known is NOTHING else Guidance.of(known, self.device)
         for scaler in self.scalers:
-            depth = URRLMethod(self.config).neighbor_depth
             prepared = prepare(self.source, scaler.weighed(known.views), depth, self.device)
-            guidance = UNGUIDED if known is NOTHING else Guidance.of(known, self.device)
             others = candidate_partitions(prepared.stored, k, self.seeds[0], guidance.weights, guidance.views)
             if known.hints is not None:
                 others = {name: class_numbers(own, known.hints.codes, k)[own] for name, own in others.items()}
