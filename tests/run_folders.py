@@ -89,7 +89,7 @@ def a_split(parent, side, sizes, strength, **own):
     return {
         "parent": parent, "side": side, "sizes": sizes, "strength": strength, "p_value": 0.001, "level": 0.05,
         "agreement": 0.9, "null": 0.4, "held_out": {"rna": 0.5, "protein": None}, "stability": 0.75, "gap": 0.5,
-        "stands": True, "error": 0.1, "views": {"rna": 0.8, "protein": None}, "alone": False, **own,
+        "stands": True, "error": 0.1, "views": {"rna": 0.8, "protein": None}, "alone": False, "valley": None, **own,
     }  # fmt: skip
 
 

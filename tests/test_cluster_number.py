@@ -65,6 +65,19 @@ def test_a_curve_is_a_continuum():
     assert (found.chosen, found.kind) == (1, "continuum")
 
 
+@pytest.mark.parametrize(("apart", "answer"), [(5, (2, "clusters")), (0, (1, "continuum"))])
+def test_in_few_dimensions_clusters_have_a_valley_between_them(apart, answer):
+    rng, side = np.random.default_rng(0), np.arange(300) % 2
+    spread = rng.normal(size=(300, 2)) if apart else rng.random((300, 2))
+    view = torch.from_numpy(spread + apart * side[:, None] * [1, 0]).float()
+    # As a network does it: the embedding is a little crisper than the view.
+    embedding = view + 0.3 * torch.sign(view - view.median(dim=0).values)
+    look = cluster_number.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
+    found = decided(look)
+    assert (found.chosen, found.kind) == answer
+    assert (found.splits[0]["null"] > 0.76) == (found.splits[0]["valley"] is not None)
+
+
 def agreement_of(strength):
     """Of a made-up split."""
     return 1 - 0.6 * float(np.exp(-strength))
@@ -135,6 +148,7 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
             "alone": 1 if alone else None,
             "stability": 1.0,
             "gap": 0.5,
+            "valley": None,
             "error": 0.1,
         }
         return SimpleNamespace(strength=strength, p_value=p, agreement=agreement_of(strength), null=0.4, **facts)
@@ -190,9 +204,9 @@ def test_levels_are_where_splits_get_much_weaker():
     assert "; 4 clusters hold as well, as a coarser level" in words(found)
 
 
-def chain(length, gap):
+def chain(length, gap, **more):
     """Splits as of data with few dimensions."""
-    return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap) for place in range(length)]
+    return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap, **more) for place in range(length)]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +217,9 @@ def chain(length, gap):
         (chain(3, 0.25), 120, "1: a continuum, in which samples at the borders"),
         (chain(3, 0.26), 120, "^4, as 3 splits of the tree stand"),
         (chain(2, 0.0), 120, "^3, as 2 splits of the tree stand"),
+        (chain(3, 0.0, valley=0.01), 120, "^4, as 3 splits of the tree stand"),
+        ([a_split(-1, 0, [80, 40], 2.0, stands=False, valley=0.3)], 120, "1: a continuum, in which samples at the"),
+        ([a_split(-1, 0, [80, 40], 0.1, stands=False, valley=0.3)], 120, "1, as samples fall apart no more clearly"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={"a": 0.0, "b": 0.05})], 120, "; 1 of the splits .* one view only$"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={})], 120, "left out agree$"),
     ],

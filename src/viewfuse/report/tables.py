@@ -143,7 +143,7 @@ def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
 def k_sheet(number: ClusterNumber) -> Sheet:
     """Per split of the tree what speaks for it."""
     views = list(number.splits[0]["held_out"])
-    names = ("strength", "error", "p_value", "level", "agreement", "null", "stability", "gap")
+    names = ("strength", "error", "p_value", "level", "agreement", "null", "stability", "gap", "valley")
     rows = []
     for place, one in enumerate(number.splits):
         numbers = [one.get(name, math.nan) for name in names]

@@ -9,7 +9,8 @@ In the end a split that cuts off few samples must be stronger than one into halv
 while a rare kind is apart from all others. A split that only cuts off a corner is left out.
 
 The clusters are what is left when no split stands any more. They are a **continuum** where Gaussians are split nearly
-as crisply, as curves and sheets are, and samples at the borders lie as densely as all others.
+as crisply, as curves and sheets are, and samples at the borders lie as densely as all others: in few dimensions a split
+stands only where they are rarer (`viewfuse.selection.valley`).
 
 results/clusters/README.md says how bounds were found, and what was tried.
 """
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.splits import LEAST, Look, Sides, agreement, crossing, evidence, splits_of
+from viewfuse.selection.splits import LEAST, NO_BORDER, Look, Sides, agreement, crossing, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree, cluster_tree, nearest, neighbor_graph
 from viewfuse.utils.settings import Setting, checked_range
 
@@ -38,8 +39,6 @@ _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
 wherever it is cut, it falls into parts."""
-_NO_BORDER = 0.995
-"""Sides that agree so well have no border whose density would tell anything (results/clusters)."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
 Splits = list[dict[str, Any]]
@@ -85,7 +84,7 @@ def evidence_record(look: Look, sides: Sides, names: Sequence[str], generator: t
     return {
         "strength": said.strength, "error": said.error, "p_value": said.p_value, "agreement": said.agreement,
         "null": said.null, "held_out": held, "views": views, "alone": said.alone is not None and names[said.alone],
-        "stability": said.stability, "gap": min(said.gap, 9.0),
+        "stability": said.stability, "gap": min(said.gap, 9.0), "valley": said.valley,
     }  # fmt: skip
 
 
@@ -95,14 +94,18 @@ def strongest(found: Iterable[Mapping[str, Any]]) -> float:
 
 
 def tested(one: Mapping[str, Any], strongest: float) -> bool:
-    """Whether a split stands: strong enough for the set, and clearer than in Gaussians.
+    """Whether a split stands: strong enough for the set, clearer than in Gaussians, with a valley where one is needed.
 
     A share of 0.4 or 0.5 of the strongest is about as good as 0.45 (results/clusters). As networks bend what they see,
     it is also stronger than 0.45 of the agreement in Gaussians: data without clusters were split with up to 0.42 of it
     (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0.
     """
-    strong_enough = one["strength"] >= max(0.45 * strongest, 0.45 * one["null"])
-    return bool(strong_enough and one["p_value"] < one["level"])
+    strong_enough = one["strength"] >= 0.45 * strongest and _is_clear(one)
+    return bool(strong_enough and (one["valley"] is None or one["valley"] < LEVEL))
+
+
+def _is_clear(one: Mapping[str, Any]) -> bool:
+    return bool(one["strength"] >= 0.45 * one["null"] and one["p_value"] < one["level"])
 
 
 def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
@@ -168,10 +171,13 @@ def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> 
 
 
 def _is_continuum(splits: Splits) -> bool:
+    """Whether the data are split clearly, but not by valleys."""
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
-    if len(first) < _CHAIN:
+    if not first:
+        return any(_is_clear(one) and one["valley"] is not None for one in splits)
+    if len(first) < _CHAIN or any(one["valley"] is not None for one in first):
         return False
-    gap = np.mean([1.0 if one["agreement"] > _NO_BORDER else min(one["gap"], 1.0) for one in first])
+    gap = np.mean([1.0 if one["agreement"] > NO_BORDER else min(one["gap"], 1.0) for one in first])
     return bool(gap < _GAP * (np.mean([one["null"] for one in first]) - _FREE))
 
 

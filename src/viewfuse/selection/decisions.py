@@ -28,7 +28,7 @@ class ClusterNumber(Decision):
     splits : those tested, parents first: "parent" (its place, -1 of the first) and "side" of it, "sizes", "strength",
         "error" (its deviation over Gaussians), "stands", "p_value" and its "level", "agreement" and that in a Gaussian
         ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else
-        False, "stability", "gap"
+        False, "stability", "gap", "valley" (its p-value, None where it is not asked for)
     islands : clusters of a first fit that were two islands, for each of which there is one more
     """
 

@@ -9,6 +9,8 @@
   those of the Gaussians' splits in the same view.
 - **gap**: by how much border samples lie further from their neighbours than others do, in the views (a logarithm).
   Where sides are crisp only because the data are a curve or a sheet, it is near 0.
+- **valley**: where Gaussians are split nearly as crisply, as in few dimensions, samples must be rarer at the border
+  than on either side, see `viewfuse.selection.valley`.
 """
 
 from __future__ import annotations
@@ -29,12 +31,17 @@ from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
+from viewfuse.selection.valley import valley_p_value
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
 _UNKNOWN = 0.25
 """Stands for the evidence of held-out views where no sample has two views: as much as of a weak split."""
 _HALVED = _UNKNOWN ** (1 / 3)
+_CRISP = 0.76
+"""Where Gaussians are split with more agreement than this, any crisp split may come for free (results/clusters)."""
+NO_BORDER = 0.995
+"""Sides that agree so well have no border whose density would tell anything (results/clusters)."""
 Sides = NDArray[np.bool_]
 
 
@@ -105,6 +112,7 @@ class Evidence:
     stability: float  # the share of the samples, less chance, that stay on their side when a view is hidden
     gap: float  # how much sparser the border is
     views: Sequence[OneView] = ()  # what each view says alone, where there are several
+    valley: float | None = None  # p-value of a valley between the sides, where one is needed
 
     @property
     def null(self) -> float:
@@ -173,7 +181,9 @@ def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -
     *by_view, gap = (float(np.mean(one)) if one else float("inf") for one in (*gaps, together))
     parts = zip(own, nulls.T[1:].tolist(), by_view, strict=True)
     views = [OneView(*part) for part in parts] if len(own) > 1 else []
-    return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views)
+    is_crisp = nulls[:, 0].mean() > _CRISP and found <= NO_BORDER
+    valley = valley_p_value(look.table.cpu().numpy(), sides) if is_crisp else None
+    return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views, valley)
 
 
 def _agreements(look: Look, ids: Tensor, sides: Sides) -> list[float]:

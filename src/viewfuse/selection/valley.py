@@ -1,0 +1,77 @@
+"""Whether samples are rarer at the border of two sides than within each of them.
+
+Where a few dimensions hold all that there is, any cut of a square is crisp; a valley is what two clusters have and a
+square has not. The samples are projected on the axis that separates the sides best, each half of them on the axis of
+the other half, and counted in windows of one width: at the border, and at the quartiles of each side. The more samples
+there are, the flatter valleys are seen (results/clusters).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+_WIDTH = 0.6
+"""Width of a window over the smaller interquartile range of the sides; 0.4 to 1 are about as good."""
+_FEWEST = 8
+"""Samples on a side of the border that tell anything."""
+Sides = NDArray[np.bool_]
+
+
+def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float:
+    """How likely so few samples lie at the border, if they are as many there as on the emptier side.
+
+    Parameters
+    ----------
+    points : of shape (samples, columns)
+    sides : booleans of shape (samples,)
+    """
+    along = _along(np.asarray(points, dtype=np.float64), sides)
+    if along is None:
+        return 1.0
+    border = _border(along, sides)
+    parts = [along[along < border], along[along >= border]]
+    if min(map(len, parts)) < _FEWEST:
+        return 1.0
+    width = _WIDTH * min(float(np.subtract(*np.percentile(part, [75, 25]))) for part in parts)
+    between = _count(along, border, width)
+    chances = []
+    for part, way in zip(parts, (-1, 1), strict=True):
+        distances = np.maximum(way * (np.percentile(part, [25, 50, 75]) - border), width)
+        counts = [_count(along, border + way * one, width) for one in distances.tolist()]
+        # One of three windows is the fullest by chance, too.
+        chances.append(len(counts) * min(float(binom.cdf(between, between + one, 0.5)) for one in counts))
+    return min(1.0, max(chances))
+
+
+def _count(along: NDArray[np.float64], centre: float, width: float) -> int:
+    return int(((along >= centre - width / 2) & (along < centre + width / 2)).sum())
+
+
+def _along(points: NDArray[np.float64], sides: Sides) -> NDArray[np.float64] | None:
+    """Places of the samples on the axis between the sides, whose medians are one apart; none without such an axis."""
+    along, odd = np.empty(len(points)), np.arange(len(points)) % 2 == 1
+    for half in (odd, ~odd):
+        right, left = points[~half & sides], points[~half & ~sides]
+        if min(len(left), len(right)) < 3:
+            return None
+        centred = np.concatenate([right - right.mean(axis=0), left - left.mean(axis=0)])
+        within = centred.T @ centred / len(centred)
+        mean_variance = max(np.trace(within) / len(within), 1e-12) * np.eye(len(within))
+        share = len(within) / (len(within) + len(centred))  # the more columns, the less is known of the covariance
+        axis = np.linalg.solve(within + share * (mean_variance - within), right.mean(axis=0) - left.mean(axis=0))
+        medians = [float(np.median(side @ axis)) for side in (left, right)]
+        if medians[1] <= medians[0]:
+            return None
+        along[half] = (points[half] @ axis - np.mean(medians)) / (medians[1] - medians[0])
+    return along
+
+
+def _border(along: NDArray[np.float64], sides: Sides) -> float:
+    """The place with the smallest sum of the shares of both sides that lie on the wrong side of it."""
+    order = np.argsort(along, kind="stable")
+    right = np.concatenate([[0], np.cumsum(sides[order])]) / sides.sum()
+    left = np.concatenate([[0], np.cumsum(~sides[order])]) / (~sides).sum()
+    cut, last = int(np.argmin(right - left)), len(along) - 1
+    return float(along[order[[max(cut - 1, 0), min(cut, last)]]].mean())

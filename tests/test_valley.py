@@ -1,0 +1,68 @@
+"""A valley between two sides, against counts by hand and against data with and without one."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from viewfuse.selection.valley import valley_p_value
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_two_clusters_have_a_valley_also_of_unequal_sizes_and_units():
+    for left, right, apart in ((200, 200, 4.5), (200, 40, 6)):
+        sides = np.arange(left + right) >= left
+        points = rng().normal(size=(len(sides), 3)) + apart * sides[:, None] * [1, 0, 0]
+        mixed = points @ rng(1).normal(size=(3, 3)) * [1, 5, 0.2] + [0, 1e4, 5]
+        assert valley_p_value(mixed, sides) < 0.01  # 40 samples are few
+        assert valley_p_value(mixed, ~sides) < 0.01
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda one, n: one.random((n, 2)),
+        lambda one, n: one.normal(size=(n, 2)),
+        lambda one, n: one.exponential(size=(n, 2)),
+        lambda one, n: one.random((n, 1)),
+    ],
+)
+def test_a_cut_through_data_without_clusters_is_no_valley(draw):
+    chances = []
+    for seed in range(60):
+        points = draw(rng(seed), (60, 200, 800)[seed % 3])
+        chances.append(valley_p_value(points, points[:, 0] > np.quantile(points[:, 0], (0.5, 0.8)[seed % 2])))
+    assert np.mean(np.array(chances) < 0.05) <= 0.05
+
+
+def test_more_samples_see_flatter_valleys():
+    def chance(n):
+        sides = np.arange(n) % 4 > 1
+        return valley_p_value(rng(3).normal(size=(n, 2)) + 3 * sides[:, None] * [0, 1], sides)
+
+    assert chance(4000) < 1e-6 < chance(100)
+
+
+def test_counts_are_those_of_windows():
+    # On one axis, left -1.5 to -0.5 and right 0.5 to 1.5, a few between; every sample twice, once for each half.
+    left, right = np.linspace(-1.5, -0.5, 41), np.linspace(0.5, 1.5, 41)
+    line = np.repeat(np.concatenate([left, right, [-0.05, 0.05]]), 2)
+    sides = line > 0
+    width = 0.6 * min(np.subtract(*np.percentile(side, [75, 25])) for side in (line[sides], line[~sides]))
+    chances = []
+    for side, way in ((line[~sides], -1), (line[sides], 1)):
+        places = np.maximum(way * np.percentile(side, [25, 50, 75]), width) * way
+        between = (np.abs(line) < width / 2).sum()
+        within = [(np.abs(line - place) < width / 2).sum() for place in places]
+        chances.append(3 * min(binom.cdf(between, between + one, 0.5) for one in within))
+    assert valley_p_value(line[:, None], sides) == pytest.approx(max(chances), rel=0.5)
+    assert max(chances) < 1e-4
+
+
+def test_too_little_to_tell_is_no_valley():
+    points = np.concatenate([rng().normal(size=(50, 2)), rng(1).normal(size=(5, 2)) + 9])
+    assert valley_p_value(points, np.arange(55) >= 50) == 1
+    assert valley_p_value(np.ones((40, 2)), np.arange(40) >= 20) == 1
+    assert valley_p_value(points[:5], np.arange(5) >= 3) == 1
