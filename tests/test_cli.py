@@ -390,6 +390,7 @@ def test_the_package_is_a_command_too():
     assert all(verb in said.stdout for verb in VERBS | MORE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning")
 def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):

@@ -183,9 +183,10 @@ def test_a_process_that_waits_for_a_lost_lock_is_replaced(monkeypatch):
     stuck = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
     may_end.set()
     thread.join()
-    with monkeypatch.context() as patch, pytest.raises(Busy, match="another one is there; try again"):
+    with monkeypatch.context() as patch:
         patch.setattr(process, "_PATIENCE", 0.1)
-        asyncio.run(stuck.ask({}, bytearray()))
+        with pytest.raises(Busy, match="another one is there; try again"):
+            asyncio.run(stuck.ask({}, bytearray()))
     assert not stuck.is_alive
     free = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
     assert asyncio.run(free.ask({"n": 1}, bytearray())) == ({"n": 1}, b"")
