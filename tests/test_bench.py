@@ -147,6 +147,7 @@ def test_the_plain_model_places_new_samples():
     assert np.isin(model.predict([view[60:] for view in views]), [0, 1, 2]).all()
 
 
+@pytest.mark.slow
 def test_operations_are_counted_as_torch_counts_them(pair):
     _, stored, network, plain = pair
     rows, rate = torch.arange(20), view_dropout_rate(stored.present)

@@ -217,7 +217,11 @@ def test_every_parameter_of_the_estimator_has_its_option():
     ("given", "wanted"),
     [
         pytest.param(["--reduction", "none"], "none", marks=pytest.mark.slow),
-        (["--reduction", "rna=pca", "--reduction", "protein=none"], {"rna": "pca", "protein": "none"}),
+        pytest.param(
+            ["--reduction", "rna=pca", "--reduction", "protein=none"],
+            {"rna": "pca", "protein": "none"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_reduction_for_all_views_or_by_view(omics, tmp_path, given, wanted):
