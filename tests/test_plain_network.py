@@ -99,7 +99,6 @@ def test_it_learns_and_finds_the_shapes(model, images):
     assert table.max(axis=1).sum() >= 57
 
 
-@pytest.mark.slow
 def test_a_seed_gives_the_same_network_and_the_global_generator_stays(model, images):
     torch.manual_seed(5)
     before = torch.get_rng_state()
