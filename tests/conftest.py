@@ -28,9 +28,10 @@ def pytest_collection():
 
 
 LONGEST = (
-    "update", "jobs", "docs", "decisions", "distributed_fit", "estimator", "batch_effects", "serve_limits",
-    "golden_methods", "method_inputs", "cli", "sklearn_checks", "ten_cases", "digits", "drift", "bad_files",
-    "published_training", "checkpoint", "fit_schedule", "isolated", "sharded_predict",
+    "update", "jobs", "docs", "formats", "bad_files", "decisions", "cli", "serve", "serve_limits", "auto_clusters",
+    "isolated", "batch_effects", "estimator", "methods", "figures", "compare_sets", "published_training",
+    "distributed_fit", "fit_schedule", "method_inputs", "replicates", "hints", "checkpoint", "digits",
+    "sharded_predict", "golden_methods", "drift",
 )  # fmt: skip
 """Files that take longest begin first: `make test` hands out whole files, and one of these at the end would be waited
 for by one process with all others idle."""

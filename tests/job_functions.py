@@ -18,14 +18,14 @@ from viewfuse.utils.jobs import run_jobs
 
 def late_power(base: int, exponent: int) -> int:
     """The later a job stands in its list the sooner it is done."""
-    time.sleep(0.08 / (1 + exponent))
+    time.sleep(0.04 / (1 + exponent))
     return base**exponent
 
 
 def root(number: float) -> float:
     """The first of two that fail fails last."""
     if number == -1:
-        time.sleep(0.3)
+        time.sleep(0.15)
     if number < 0:
         raise ZeroDivisionError(f"no root of {number}")
     return number**0.5
@@ -72,7 +72,7 @@ def interrupted(marks: Path, place: int) -> int:
     """The first job is interrupted, the others end as they do."""
     if place == 0:
         raise KeyboardInterrupt
-    time.sleep(0.3)
+    time.sleep(0.15)
     (marks / str(place)).touch()
     return place
 

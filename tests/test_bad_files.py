@@ -92,6 +92,7 @@ def test_what_crashed_a_library_is_one_line(path, tmp_path, monkeypatch):
     assert "crash, SIG" in line or "is no readable" in line
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not process.POSSIBLE, reason="on this system files are read in place")
 def test_what_never_ends_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_SECONDS", 1)

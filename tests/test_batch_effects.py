@@ -108,7 +108,7 @@ def two_tables(seed=0):
     return tables, group, code, [shift / table.deviation for shift, table in zip(shifts, tables, strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_groups_of_all_views_give_shifts_nearly_as_true_classes_do(seed):
     tables, group, code, shifts = two_tables(seed)
     own = np.eye(2)[code]

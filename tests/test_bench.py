@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -50,6 +51,13 @@ TINY = speed.Size(
     floats=64,
     wide=WideSize(40, (300, 260), (8, 6), 30, 20_000, texts=40, words=400, epochs=1, portions=1),
 )
+
+
+@pytest.fixture(autouse=True)
+def _without_compiler(monkeypatch):
+    """Torch's optimizers would import its compiler for a second, to keep themselves out of what it compiles."""
+    own = unwrap(torch.optim.Optimizer.add_param_group)
+    monkeypatch.setattr(own, "__dynamo_disable", own, raising=False)
 
 
 @pytest.fixture
@@ -139,6 +147,7 @@ def test_the_plain_model_places_new_samples():
     assert np.isin(model.predict([view[60:] for view in views]), [0, 1, 2]).all()
 
 
+@pytest.mark.slow
 def test_operations_are_counted_as_torch_counts_them(pair):
     _, stored, network, plain = pair
     rows, rate = torch.arange(20), view_dropout_rate(stored.present)

@@ -91,6 +91,7 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
         assert not [name for name in ended.keys() if name.startswith("adam")]  # noqa: SIM118  nobody needs it any more
 
 
+@pytest.mark.slow
 def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tmp_path, monkeypatch):
     """Killed just before the look that finds no change: after the resume it is compared with the one before."""
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 16))

@@ -217,7 +217,11 @@ def test_every_parameter_of_the_estimator_has_its_option():
     ("given", "wanted"),
     [
         pytest.param(["--reduction", "none"], "none", marks=pytest.mark.slow),
-        (["--reduction", "rna=pca", "--reduction", "protein=none"], {"rna": "pca", "protein": "none"}),
+        pytest.param(
+            ["--reduction", "rna=pca", "--reduction", "protein=none"],
+            {"rna": "pca", "protein": "none"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_reduction_for_all_views_or_by_view(omics, tmp_path, given, wanted):
@@ -390,6 +394,7 @@ def test_the_package_is_a_command_too():
     assert all(verb in said.stdout for verb in VERBS | MORE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_map")
 @pytest.mark.filterwarnings("ignore::viewfuse.SuspiciousDataWarning")
 def test_what_looks_wrong_stands_under_the_results_too(omics, tmp_path):

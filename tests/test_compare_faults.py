@@ -349,6 +349,7 @@ def test_a_run_with_many_clusters_is_kept_and_labels_of_something_else_are_not(t
     assert RunFile(tmp_path, "urrl", 0.25, 3, "other mark", 5).read() is None
 
 
+@pytest.mark.slow
 def test_the_first_run_does_not_pay_for_what_is_loaded():
     """Else the method that is first would be a second slower, and larger by the size of the libraries."""
     code = """

@@ -328,6 +328,7 @@ def test_an_estimator_tells_what_it_decided(decided, tmp_path):
     assert (again.predict(data) == model.labels_).all()
 
 
+@pytest.mark.slow
 def test_a_scaling_that_was_asked_for_is_not_decided(decided):
     data = decided[0]
     model = URRL(3, **flat(pretrain_epochs=1, joint_epochs=1, **SMALL), scaling="standard", random_state=0).fit(data)
@@ -376,6 +377,7 @@ def test_only_the_scaling_with_the_best_clusters_goes_on(monkeypatch):
     assert scaling["as_a_whole"] == (model.view_names_ if scaling["chosen"] == "mixed" else [])
 
 
+@pytest.mark.slow
 def test_a_mixture_that_was_asked_for_is_told_in_words(monkeypatch):
     monkeypatch.setattr(mixing, "_CLEARLY", -inf)
     data = make_blobs(60, 3, missing=0.3)[0]

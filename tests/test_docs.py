@@ -64,7 +64,9 @@ def runs(tmp_path_factory):
 
 
 RUN = [page for page in PAGES if any(not block.reason for block in blocks(page.read_text()))]
-OTHERS = ("performance", "benchmarks", "python", "README", "comparing", "methods")
+OTHERS = (
+    "performance", "benchmarks", "python", "README", "comparing", "methods", "command-line", "serve", "decisions",
+)  # fmt: skip
 LONG = [page for page in RUN if page in TUTORIALS or page.stem in OTHERS]
 """Those that ask for what the reference, the other pages and tests ask for as well, some of more samples."""
 

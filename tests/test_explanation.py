@@ -113,6 +113,7 @@ def test_weights_sum_to_one_whatever_is_handed_on(choice):
     assert ((weights > 0) == (mask | np.isin(range(3), heard))).all()
 
 
+@pytest.mark.slow
 def test_a_view_without_content_has_no_weight():
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(40, 3)), rng.normal(size=(40, 4))

@@ -26,7 +26,8 @@ from viewfuse.methods.published import completer, cpspan, dsimvc, recformer, sur
 
 pytestmark = needs_golden
 __all__ = ["steps"]
-alone_and_beside = pytest.mark.parametrize("beside", [False, True])
+alone_and_beside = pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.slow)])
+"""Two networks in one stack are compared with a plain loop in test_published_training, for every method."""
 
 
 # COMPLETER and DCP

@@ -349,9 +349,10 @@ def test_a_comparison_is_the_same_with_workers(views, workers):
 # --- other back ends of joblib
 
 
-@pytest.mark.parametrize("backend", ["threading", pytest.param("multiprocessing", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
 def test_an_active_back_end_is_used(backend):
-    """Loky is that of all tests above."""
+    """Loky is that of all tests above; threads run the jobs that fail and those of the Ray that is feigned."""
     with joblib.parallel_config(backend, n_jobs=2):
         seen = run_jobs(known.process, [()] * 4)
         assert (set(seen) == {os.getpid()}) is (backend == "threading")

@@ -75,7 +75,10 @@ def drawn(tmp_path, monkeypatch):
     return draw
 
 
-@pytest.mark.parametrize(("columns", "width"), [(0, 17), (1, 3.5), pytest.param(2, 7.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [pytest.param(0, 17, marks=pytest.mark.slow), (1, 3.5), pytest.param(2, 7.2, marks=pytest.mark.slow)],
+)
 def test_maps_have_the_width_that_was_asked_for(drawn, columns, width):
     ((_, _, panel), _) = drawn([0] * 9 + [1] * 11, MASK, ["a", "b", "c"], style=PictureStyle(("png", "svg"), columns))
     assert panel.figure.get_figwidth() == width

@@ -121,6 +121,7 @@ def test_pictures_have_names(named, monkeypatch):
     assert "<td>B cells, &lt;new&gt;</td>" in model._repr_mimebundle_()["text/html"]
 
 
+@pytest.mark.usefixtures("quick_map")
 def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path, monkeypatch):
     before = rows_of(run / "labels.csv")
     write_sheets(tmp_path, {"names.csv": Sheet(("label", "name"), [*NAMES.items()])})

@@ -135,6 +135,7 @@ def test_predict_streams_views_by_name_and_tells_once(files, model, monkeypatch)
     assert pd.read_csv(files / "filled" / "rna.csv", index_col=0).columns.tolist() == list(model._model.columns[0])
 
 
+@pytest.mark.slow
 def test_views_are_named_in_python_and_on_the_command_line(files, frames, tmp_path, monkeypatch):
     views = read_views({"protein": files / "protein.csv", "rna": files / "batch2.csv"})
     assert views.names == ("protein", "rna")

@@ -167,6 +167,7 @@ def test_numbers_without_a_cluster_stay_empty_and_new_kinds_get_new_ones(first, 
     assert third.validate(2).trust_.refits == 2
 
 
+@pytest.mark.slow
 def test_rows_that_are_only_counted_are_no_ids(first):
     views, _, fitted = first
     model = copy.copy(fitted)

@@ -45,6 +45,7 @@ def stepped(kind, **settings) -> torch.Tensor:
 SETTINGS = {"Adam": {"lr": 0.1, "weight_decay": 0.01, "fused": True}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_numbers_are_those_of_torch(name):
     ours, theirs = getattr(layers, name), getattr(optim, name)

@@ -358,7 +358,7 @@ def test_steps_of_an_epoch(last, n, wanted):
 
 
 @pytest.mark.filterwarnings("ignore::viewfuse.EmptyClusterWarning")
-@pytest.mark.parametrize("name", ["completer", "sure"])
+@pytest.mark.parametrize("name", [pytest.param("completer", marks=pytest.mark.slow), "sure"])
 def test_seeds_side_by_side_place_samples_as_alone_where_those_to_learn_from_are_complete(name, monkeypatch):
     """Biases before a normalisation may differ: they have no effect in the end, and no gradient but rounding.
 

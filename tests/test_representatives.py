@@ -30,6 +30,7 @@ def test_all_are_kept_by_default_and_nonsense_is_refused():
             representatives(labels, present, keep)
 
 
+@pytest.mark.slow
 def test_a_smaller_model_knows_whom_it_kept(tmp_path):
     views, _, _ = make_blobs(90, 3)
     names = ("a", "b", "c")

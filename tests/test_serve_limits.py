@@ -39,17 +39,31 @@ def opened(tmp_path_factory):
 
 
 @pytest.fixture
-def napping(opened, monkeypatch):
-    """A model that sleeps as many seconds as the first value of the first row says, where that is above 100."""
+def napping(opened, monkeypatch, tmp_path):
+    """A model that sleeps as many seconds as the first value of the first row says, where that is above 100.
+
+    The process that sleeps makes the file "asleep", and is awake as soon as there is a file "awake".
+    """
     quick = opened.fitted.judge
 
     def slow(views):
         seconds = float(views.arrays[0][0, 0]) - 100
-        time.sleep(seconds if seconds > 0 else 0)
+        if seconds > 0:
+            (tmp_path / "asleep").touch()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and not (tmp_path / "awake").exists():
+                time.sleep(0.01)
         return quick(views)
 
     monkeypatch.setattr(opened.fitted, "judge", slow)
     return opened
+
+
+async def until(is_so, seconds: float = 5.0) -> None:
+    """Wait until something is so, at most for some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not is_so():
+        await asyncio.sleep(0.01)
 
 
 def one(seconds: float = 0.0, rows: int = 1) -> bytes:
@@ -145,18 +159,17 @@ def test_a_service_answers_to_the_address_that_it_was_given(opened, host):
 
 
 def test_a_request_that_takes_too_long_is_ended_and_the_next_one_answered(napping):
-    client = Client(create_app(napping, Limits(seconds=2)))
+    client = Client(create_app(napping, Limits(seconds=1)))
     assert client.post("/predict", one()).status == 200
     start = time.perf_counter()
     late = client.post("/predict", one(60))
     assert (late.status, time.perf_counter() - start < 20) == (504, True)
-    assert late.json()["detail"] == "the request took more than 2 s of computing; send fewer samples"
+    assert late.json()["detail"] == "the request took more than 1 s of computing; send fewer samples"
     assert client.post("/predict", one()).status == 200
 
 
 def test_a_process_that_waits_for_a_lost_lock_is_replaced(monkeypatch):
     """Locks that another thread holds at the moment of a fork are never released in the forked process."""
-    monkeypatch.setattr(process, "_PATIENCE", 0.3)
     lock, holds, may_end = threading.Lock(), threading.Event(), threading.Event()
 
     def hold():
@@ -170,21 +183,25 @@ def test_a_process_that_waits_for_a_lost_lock_is_replaced(monkeypatch):
     stuck = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
     may_end.set()
     thread.join()
-    with pytest.raises(Busy, match="another one is there; try again"):
-        asyncio.run(stuck.ask({}, bytearray()))
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "_PATIENCE", 0.1)
+        with pytest.raises(Busy, match="another one is there; try again"):
+            asyncio.run(stuck.ask({}, bytearray()))
     assert not stuck.is_alive
     free = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
     assert asyncio.run(free.ask({"n": 1}, bytearray())) == ({"n": 1}, b"")
 
 
-def test_short_requests_do_not_wait_for_long_ones(napping):
+def test_short_requests_do_not_wait_for_long_ones(napping, tmp_path):
     app = create_app(napping, Limits(seconds=3))
 
     async def both():
-        long = asyncio.create_task(ask(app, "POST", "/predict", one(1.5, rows=400), **JSON))
-        await asyncio.sleep(0.2)
+        long = asyncio.create_task(ask(app, "POST", "/predict", one(60, rows=400), **JSON))
+        await until((tmp_path / "asleep").exists)
         short = await ask(app, "POST", "/predict", one(), **JSON)
-        return short, long.done(), await long
+        was_done = long.done()
+        (tmp_path / "awake").touch()
+        return short, was_done, await long
 
     short, was_done, long = asyncio.run(both())
     assert (short.status, was_done, long.status) == (200, False, 200)
@@ -198,17 +215,17 @@ def started(monkeypatch):
     return pids
 
 
-def test_a_process_that_was_killed_is_replaced(napping, started):
+def test_a_process_that_was_killed_is_replaced(napping, started, tmp_path):
     app = create_app(napping)
 
     async def killed():
         asked = asyncio.create_task(ask(app, "POST", "/predict", one(60), **JSON))
-        await asyncio.sleep(0.3)
+        await until((tmp_path / "asleep").exists)
         os.kill(started[0], signal.SIGKILL)
         at_work = await asked
         after = await ask(app, "POST", "/predict", one(), **JSON)
         os.kill(started[1], signal.SIGKILL)
-        await asyncio.sleep(1.0)
+        await until(lambda: not app.state.serving.worker._quick._process.is_alive)
         return at_work, after, await ask(app, "POST", "/predict", one(), **JSON)
 
     at_work, after, idle = asyncio.run(killed())
@@ -217,13 +234,13 @@ def test_a_process_that_was_killed_is_replaced(napping, started):
     assert len(started) == 3
 
 
-def test_the_end_of_the_service_ends_what_runs(napping, started):
+def test_the_end_of_the_service_ends_what_runs(napping, started, tmp_path):
     app = create_app(napping)
 
     async def life():
         async with app.router.lifespan_context(app):
             asked = asyncio.create_task(ask(app, "POST", "/predict", one(60), **JSON))
-            await asyncio.sleep(0.3)
+            await until((tmp_path / "asleep").exists)
         return await asked
 
     start = time.perf_counter()
@@ -234,12 +251,12 @@ def test_the_end_of_the_service_ends_what_runs(napping, started):
             os.kill(pid, 0)
 
 
-def test_a_request_that_is_given_up_says_so(napping):
+def test_a_request_that_is_given_up_says_so(napping, tmp_path):
     app = create_app(napping)
 
     async def cancelled():
         asked = asyncio.create_task(ask(app, "POST", "/predict", one(60), **JSON))
-        await asyncio.sleep(0.3)
+        await until((tmp_path / "asleep").exists)
         asked.cancel()
         return await asked
 
@@ -273,13 +290,13 @@ def socket_pair():
 
 def test_long_bodies_wait_before_they_are_read(napping, monkeypatch):
     monkeypatch.setattr(worker, "_AT_ONCE", 1)
-    app = create_app(napping, Limits(body_seconds=0.3))
-    content = one(0.6) + b" " * 300_000
+    app = create_app(napping, Limits(body_seconds=0.2))
+    contents = [one(seconds) + b" " * 300_000 for seconds in (0.4, 0)]
 
     async def crowd():
-        return await asyncio.gather(*(ask(app, "POST", "/predict", content, **JSON) for _ in range(2)))
+        return await asyncio.gather(*(ask(app, "POST", "/predict", content, **JSON) for content in contents))
 
-    assert [answer.status for answer in asyncio.run(crowd())] == [200, 200]  # the second waited longer than 0.3 s
+    assert [answer.status for answer in asyncio.run(crowd())] == [200, 200]  # the second waited longer than 0.2 s
 
 
 # Connections.
@@ -332,14 +349,14 @@ async def trickle(writer, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and not writer.is_closing():
         writer.write(b"x")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("beginning", [b"", HEALTH + b"X-Slow: ", HEALTH + b"\r\nGET /h", b"POST /health HTTP/1.1\r\n"
     b"Host: 127.0.0.1\r\nContent-Length: 999\r\n\r\n"], ids=["nothing", "header", "second", "body"])  # fmt: skip
 def test_who_does_not_finish_a_header_is_not_waited_for(opened, beginning):
     async def slow():
-        async with serving(opened, Limits(header_seconds=0.3)) as connect:
+        async with serving(opened, Limits(header_seconds=0.1)) as connect:
             reader, writer = await connect(beginning)
             bytes_come = asyncio.create_task(trickle(writer, 3))
             closed = await is_closed(reader, 2.5)
@@ -354,9 +371,9 @@ def test_a_body_may_take_longer_than_a_header(opened):
     head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
 
     async def slow():
-        async with serving(opened, Limits(header_seconds=0.2)) as connect:
+        async with serving(opened, Limits(header_seconds=0.1)) as connect:
             reader, writer = await connect(head + b"Content-Length: %d\r\n\r\n" % len(content))
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(0.3)
             writer.write(content)
             return await reader.read()
 
@@ -369,7 +386,7 @@ def test_of_too_many_connections_the_one_that_has_waited_longest_goes(opened):
             slow = [(await connect(HEALTH))[0] for _ in range(8)]
             reader, _ = await connect(HEALTH + b"Connection: close\r\n\r\n")
             answered = b" 200 OK" in await reader.read()
-            return answered, [await is_closed(one_of_them, 0.2) for one_of_them in slow]
+            return answered, await asyncio.gather(*(is_closed(one_of_them, 0.2) for one_of_them in slow))
 
     answered, closed = asyncio.run(crowd())
     assert answered
@@ -383,10 +400,10 @@ def test_of_too_many_bytes_the_body_that_has_waited_longest_goes(opened):
     async def crowd():
         async with serving(opened, Limits(bytes=10_000, header_seconds=30)) as connect:
             slow = [(await connect(slow_body))[0] for _ in range(5)]
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.2)
             reader, _ = await connect(HEALTH + b"Connection: close\r\n\r\n")
             answered = b" 200 OK" in await reader.read()
-            return answered, [await is_closed(one_of_them, 0.2) for one_of_them in slow]
+            return answered, await asyncio.gather(*(is_closed(one_of_them, 0.2) for one_of_them in slow))
 
     answered, closed = asyncio.run(crowd())
     assert answered

@@ -40,6 +40,8 @@ LONG = (
     "data_not_an_array", "estimators_dtypes", "subset_invariance", "pipeline_consistency", "fit_idempotent",
     "score_takes_y", "dtype_object", "order_invariance", "preserve_dtypes", "weights_pandas", "weights_list",
     "weights_not", "weight_equivalence", "estimators_pickle", "transformer_general", "dont_overwrite",
+    "check_clustering", "fit_check_is_fitted", "f_contiguous", "positive_only_tag", "fit2d_1feature", "dict_unchanged",
+    "overwrite_params", "fit_returns_self",
 )  # fmt: skip
 """Checks that fit again and again, of what test_estimator, test_views, test_small_passes and test_weights test, too."""
 

@@ -99,6 +99,7 @@ def check(replicates, numbers, config=CONFIG, *, joint):
             torch.testing.assert_close(weights_of(run.network), known[i][1], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_steps_of_three_networks_are_those_of_each():
     check((0, 1, 2), (0, 1, 2), joint=False)
 

@@ -281,9 +281,9 @@ def test_random_numbers_of_an_epoch_depend_on_seed_and_epoch_alone():
 @pytest.mark.parametrize(
     "switches",
     [
-        {"knn_imputation": False},
+        pytest.param({"knn_imputation": False}, marks=pytest.mark.slow),
         {"clustering_module": False},
-        {"n_neighbors": 80},
+        pytest.param({"n_neighbors": 80}, marks=pytest.mark.slow),
         pytest.param(
             {"augmentation": False}, marks=pytest.mark.slow
         ),  # these are written out in test_step and test_network

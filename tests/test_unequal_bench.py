@@ -65,7 +65,14 @@ def test_samples_are_kept_class_by_class():
         unequal.kept_rows(labels, (8, 1))
 
 
-@pytest.mark.parametrize("key", ["handwritten_unequal", "citeseq_cut", "prokaryotic_cut", "bbcsport_cut"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "handwritten_unequal",
+        *(pytest.param(f"{name}_cut", marks=pytest.mark.slow) for name in ("citeseq", "prokaryotic")),
+        "bbcsport_cut",
+    ],
+)
 def test_parts_of_real_sets_have_the_sizes_of_the_catalogue(shared_data, key):
     entry = CATALOGUE[key]
     if entry.part_of != "handwritten" and not (shared_data / f"{entry.part_of}.npz").exists():

@@ -27,7 +27,7 @@ from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.selection.decisions import Update
 from viewfuse.selection.messages import words
 
-QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 40, "learning_rate": 3e-3}
+QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 24, "learning_rate": 3e-3}
 QUICK |= {"scaling": "standard", "random_state": 0}
 UNITS = (1.0, 1e4, 1e-3)
 CENTRES = [np.random.default_rng(7).normal(scale=4.0, size=(5, width)) for width in (6, 9, 4)]
@@ -167,7 +167,7 @@ def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
     fitted._take_over(found.model, embedding, found.history, found.objectives, found.decisions)
     assert (set(fitted.labels_.tolist()), fitted.n_clusters_) == ({0, 2, 3}, 4)
     made = fitted.update(drawn([0, 1] * 5 + [3] * 20, 1, 150))
-    assert (epochs[0], set(epochs[1:])) == (5, {10})
+    assert (epochs[0], set(epochs[1:])) == (3, {6})
     assert 2 <= len(epochs) <= 5
     assert made.empty == [1]
     assert "cluster 1 is empty" in words(made)
@@ -183,7 +183,7 @@ def test_only_a_part_of_many_old_samples_is_trained_on(fitted, monkeypatch):
     monkeypatch.setattr(updating, "_train", lambda *job: seen.append(job[2:]) or train(*job))
     fitted.update(drawn([0, 1, 2], 1, 150))
     ((epochs, given),) = seen
-    assert epochs == 40 / 8  # an eighth of those of the fit
+    assert epochs == 24 / 8  # an eighth of those of the fit
     rows = given[0].tolist()
     assert len(rows) == 23
     assert rows[-3:] == [150, 151, 152]
