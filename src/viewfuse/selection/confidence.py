@@ -97,10 +97,10 @@ def _means(values: NDArray[np.floating], labels: NDArray[np.int64], n_clusters: 
 
 
 def apart_shares(embedding: Tensor, labels: Tensor, n_clusters: int) -> NDArray[np.float64]:
-    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less, or empty.
+    """Per cluster the share of its samples' neighbours in the embedding that it holds, 0 by chance or less.
 
-    It sees long clusters, of which centres tell little, and doubts what was found again only because the joint stage
-    changed nothing.
+    1 where there is but one cluster. It sees long clusters, of which centres tell little, and doubts what was found
+    again only because the joint stage changed nothing.
     """
     rows = torch.linspace(0, len(labels) - 1, min(len(labels), _MOST_APART), device=labels.device).round().long()
     labels, points = labels[rows], embedding[rows].double()

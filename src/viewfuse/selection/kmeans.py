@@ -122,11 +122,7 @@ def squared_distances(some: Tensor, points: Tensor) -> Tensor:
 
 
 def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The centres in the order in which the points meet them.
-
-    Several starts often end in the same clusters, and rounding decides which of them is the best. The numbers of the
-    clusters must not depend on that.
-    """
+    """The centres in the order in which the points meet them: rounding may decide which of equal starts is the best."""
     nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
     first = np.full(len(centers), len(points))
     np.minimum.at(first, nearest, np.arange(len(points)))
@@ -225,12 +221,9 @@ def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
 
 
 def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
-    """Means of Ward's clusters, of shape (clusters, embedding): of all merges of its tree but the last ones.
-
-    Distances come from a product on the device of the points: those of scipy and scikit-learn, column by column, took
-    five times as long as the tree.
-    """
+    """Means of Ward's clusters, of shape (clusters, embedding): of all merges of its tree but the last ones."""
     n, means = len(points), points.cpu().numpy()
+    # Distances by a product on the points' device: scipy's and scikit-learn's took five times as long as the tree.
     tree = linkage(squareform(squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
     merges = n - n_clusters
     children, parents = tree[:merges, :2].astype(np.intp).ravel(), np.repeat(np.arange(n, n + merges), 2)

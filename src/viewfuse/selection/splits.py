@@ -161,12 +161,7 @@ def crossing(agreement: float) -> float:
 
 
 def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -> Evidence:
-    """What speaks for a split of all samples of a look, compared with `draws` Gaussians.
-
-    Parameters
-    ----------
-    sides : boolean array of shape (samples,)
-    """
+    """What speaks for a split of all samples of a look, compared with `draws` Gaussians."""
     ids, present = look.neighbors(), look.present.cpu().numpy()
     found, *own = _agreements(look, ids, sides)
     nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
@@ -194,12 +189,7 @@ def _agreements(look: Look, ids: Tensor, sides: Sides) -> list[float]:
 
 
 def agreement(graph: csr_array, sides: Sides, among: Sides | None = None) -> float:
-    """How much rarer than by chance edges join different sides; NaN where one side has none.
-
-    Parameters
-    ----------
-    among : the samples that count; else all
-    """
+    """How much rarer than by chance edges `among` samples, else all, join different sides; NaN where one has none."""
     there = np.ones(len(sides)) if among is None else among.astype(float)
     left, right = there * ~sides, there * sides
     across, own, other = (float(a @ (graph @ b)) for a, b in ((left, right), (left, left), (right, right)))

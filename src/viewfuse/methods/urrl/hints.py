@@ -146,7 +146,6 @@ def doubtful(known: NDArray[np.int64], labels: NDArray[np.int64], neighbor_ids: 
     """Known samples that all of their views place elsewhere, of shape (samples,).
 
     In every view that they have, another cluster has more of their nine nearest neighbours than that of their class.
-    `neighbor_ids` of shape (samples, views, neighbours) are NO_NEIGHBOR where there is none.
     """
     rows = np.flatnonzero(known != UNKNOWN)
     nearest = neighbor_ids[rows, :, :AGREEMENT_DEPTH]
