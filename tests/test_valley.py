@@ -33,8 +33,10 @@ def test_a_cut_through_data_without_clusters_is_no_valley(draw):
     chances = []
     for seed in range(60):
         points = draw(rng(seed), (60, 200, 800)[seed % 3])
-        chances.append(valley_p_value(points, points[:, 0] > np.quantile(points[:, 0], (0.5, 0.8)[seed % 2])))
-    assert np.mean(np.array(chances) < 0.05) <= 0.05
+        chances.append(valley_p_value(points, points[:, 0] > np.quantile(points[:, 0], (0.5, 0.7)[seed % 2])))
+    known = [one for one in chances if one is not None]
+    assert len(known) > 40
+    assert np.mean(np.array(known) < 0.05) <= 0.05
 
 
 def test_more_samples_see_flatter_valleys():
@@ -61,8 +63,9 @@ def test_counts_are_those_of_windows():
     assert max(chances) < 1e-4
 
 
-def test_too_little_to_tell_is_no_valley():
-    points = np.concatenate([rng().normal(size=(50, 2)), rng(1).normal(size=(5, 2)) + 9])
-    assert valley_p_value(points, np.arange(55) >= 50) == 1
-    assert valley_p_value(np.ones((40, 2)), np.arange(40) >= 20) == 1
-    assert valley_p_value(points[:5], np.arange(5) >= 3) == 1
+def test_too_few_samples_tell_nothing():
+    points = np.concatenate([rng().normal(size=(50, 2)), rng(1).normal(size=(20, 2)) + 9])
+    assert valley_p_value(points, np.arange(70) >= 50) < 0.05
+    assert valley_p_value(points[:58], np.arange(58) >= 50) is None  # an empty border is not unlikely beside eight
+    assert valley_p_value(np.ones((40, 2)), np.arange(40) >= 20) is None
+    assert valley_p_value(points[:5], np.arange(5) >= 3) is None

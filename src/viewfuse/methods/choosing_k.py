@@ -30,7 +30,6 @@ from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.frontend import Asked
 from viewfuse.selection.cluster_number import (
-    LEVEL,
     evidence_record,
     islands,
     number_decision,
@@ -45,6 +44,7 @@ from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.splits import LEAST, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
+from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500

@@ -29,12 +29,11 @@ from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.splits import LEAST, NO_BORDER, Look, Sides, agreement, crossing, evidence, splits_of
 from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree, cluster_tree, nearest, neighbor_graph
+from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
-LEVEL = 0.05
-"""The chance that data without clusters are split at all."""
 _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:

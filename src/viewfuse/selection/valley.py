@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+LEVEL = 0.05
+"""The chance that data without clusters are split."""
 _WIDTH = 0.6
 """Width of a window over the smaller interquartile range of the sides; 0.4 to 1 are about as good."""
-_FEWEST = 8
-"""Samples on a side of the border that tell anything."""
 Sides = NDArray[np.bool_]
 
 
-def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float:
+def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float | None:
     """How likely so few samples lie at the border, if they are as many there as on the emptier side.
+
+    None where samples are so few that not even an empty border would be unlikely.
 
     Parameters
     ----------
@@ -29,20 +31,19 @@ def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float:
     """
     along = _along(np.asarray(points, dtype=np.float64), sides)
     if along is None:
-        return 1.0
+        return None
     border = _border(along, sides)
     parts = [along[along < border], along[along >= border]]
-    if min(map(len, parts)) < _FEWEST:
-        return 1.0
+    if not min(map(len, parts)):
+        return None
     width = _WIDTH * min(float(np.subtract(*np.percentile(part, [75, 25]))) for part in parts)
-    between = _count(along, border, width)
-    chances = []
+    between, fullest = _count(along, border, width), []
     for part, way in zip(parts, (-1, 1), strict=True):
         distances = np.maximum(way * (np.percentile(part, [25, 50, 75]) - border), width)
-        counts = [_count(along, border + way * one, width) for one in distances.tolist()]
-        # One of three windows is the fullest by chance, too.
-        chances.append(len(counts) * min(float(binom.cdf(between, between + one, 0.5)) for one in counts))
-    return min(1.0, max(chances))
+        fullest.append(max(_count(along, border + way * one, width) for one in distances.tolist()))
+    # One of three windows is the fullest by chance, too.
+    found, least = (max(3 * float(binom.cdf(one, one + side, 0.5)) for side in fullest) for one in (between, 0))
+    return min(1.0, found) if least < LEVEL else None
 
 
 def _count(along: NDArray[np.float64], centre: float, width: float) -> int:
