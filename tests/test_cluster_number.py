@@ -209,6 +209,10 @@ def chain(length, gap, **more):
     return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap, **more) for place in range(length)]
 
 
+FALLEN = [a_split(0, side, [40, 8], 2.0, null=0.8, valley=0.2, stands=False) for side in (0, 1)]
+"""Clear splits without a valley."""
+
+
 @pytest.mark.parametrize(
     ("splits", "n", "said"),
     [
@@ -217,7 +221,10 @@ def chain(length, gap, **more):
         (chain(3, 0.25), 120, "1: a continuum, in which samples at the borders"),
         (chain(3, 0.26), 120, "^4, as 3 splits of the tree stand"),
         (chain(2, 0.0), 120, "^3, as 2 splits of the tree stand"),
-        (chain(3, 0.0, valley=0.01), 120, "^4, as 3 splits of the tree stand"),
+        (chain(3, 0.0, valley=0.01), 120, "1: a continuum, in which samples at the borders"),
+        ([*chain(1, 0.26), *FALLEN], 120, "^2, as 1 split of the tree stands"),
+        ([*chain(1, 0.25), *FALLEN], 120, "1: a continuum, in which samples at the borders"),
+        ([*chain(1, 0.25), *FALLEN[1:]], 120, "^2, as 1 split of the tree stands"),
         ([a_split(-1, 0, [80, 40], 2.0, stands=False, valley=0.3)], 120, "1: a continuum, in which samples at the"),
         ([a_split(-1, 0, [80, 40], 0.1, stands=False, valley=0.3)], 120, "1, as samples fall apart no more clearly"),
         ([a_split(-1, 0, [80, 40], 2.0, held_out={"a": 0.0, "b": 0.05})], 120, "; 1 of the splits .* one view only$"),

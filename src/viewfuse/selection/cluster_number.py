@@ -36,8 +36,8 @@ RANGE = (1, MOST_GROUPS)
 """The default range of numbers of clusters; there are at least eight samples for each."""
 _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
-Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three stand:
-wherever it is cut, it falls into parts."""
+Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three are clear,
+with a valley or without: wherever it is cut, it falls into parts."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
 Splits = list[dict[str, Any]]
@@ -170,14 +170,14 @@ def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> 
 
 
 def _is_continuum(splits: Splits) -> bool:
-    """Whether the data are split clearly, but not by valleys."""
+    """Whether the data fall into parts wherever they are cut, with borders as dense as the rest."""
+    clear = [one for one in splits if one["stands"] or _is_clear(one)]
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
     if not first:
-        return any(_is_clear(one) and one["valley"] is not None for one in splits)
-    if len(first) < _CHAIN or any(one["valley"] is not None for one in first):
-        return False
+        return any(one["valley"] is not None for one in clear)
     gap = np.mean([1.0 if one["agreement"] > NO_BORDER else min(one["gap"], 1.0) for one in first])
-    return bool(gap < _GAP * (np.mean([one["null"] for one in first]) - _FREE))
+    free = np.mean([one["null"] for one in first]) - _FREE
+    return bool(len(clear) >= _CHAIN and gap < _GAP * free)
 
 
 def islands(look: Look, labels: NDArray[np.int64], seed: int) -> list[int]:
