@@ -75,7 +75,8 @@ def test_in_few_dimensions_clusters_have_a_valley_between_them(apart, answer):
     look = cluster_number.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
     found = decided(look)
     assert (found.chosen, found.kind) == answer
-    assert (found.splits[0]["null"] > 0.76) == (found.splits[0]["valley"] is not None)
+    assert found.splits[0]["null"] > 0.76
+    assert found.splits[0]["valley"] is not None
 
 
 def agreement_of(strength):
@@ -266,6 +267,13 @@ def test_sides_without_a_border_are_no_continuum():
     )  # fmt: skip
     assert number_decision(crisp, 120, (1, 15)).kind == "clusters"
     assert number_decision(curved, 120, (1, 15)).kind == "continuum"
+
+
+def test_a_wide_gap_counts_as_one_as_sides_without_a_border_do():
+    splits = [
+        a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap) for place, gap in enumerate((9, -1, 0))
+    ]
+    assert number_decision(splits, 120, ALL).kind == "continuum"  # 0 on average, not 2.7
 
 
 def literal_islands(points, values, present, labels, seed):

@@ -19,6 +19,7 @@ from viewfuse import DataError, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.cli.compare import joined
 from viewfuse.comparison import run as runner
+from viewfuse.comparison.arguments import checked
 from viewfuse.comparison.results import cells, note
 from viewfuse.fitted.manifest import digest
 from viewfuse.missing import describe, hide_more, paper_mask
@@ -156,6 +157,13 @@ def test_a_folder_of_another_comparison_is_refused(blobs, tmp_path):
     Told.seen.clear()
     compared({"one": Told(), "two": Told()}, seeds=2, rates=(0, 0.5))
     assert len(Told.seen) == 7
+
+
+@pytest.mark.parametrize(("n_views", "hidden"), [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3), (6, 4), (12, 8)])
+def test_two_thirds_of_the_views_are_hidden_from_incomplete_samples(n_views, hidden):
+    views = viewfuse.Views([np.eye(5)] * n_views)
+    rates = [0.0] if n_views == 1 else [0.5]
+    assert checked(views, ["kmeans-mean"], 2, rates, None, 1, False, print).missing_number == hidden
 
 
 def test_more_views_are_hidden_where_some_are_missing_already():

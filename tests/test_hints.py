@@ -124,6 +124,7 @@ def test_the_number_of_clusters_is_at_least_that_of_the_classes():
     assert Knowledge(hints).range((1, 2), 7) == (3, 3)
     assert Knowledge(hints).range((5, 9), 7) == (5, 9)
     assert NOTHING.range((1, 9), 7) == (1, 9)
+    assert Knowledge(Hints.of(["a", "b", *[None] * 5], IDS)).range((1, 9), 7) == (2, 9)
     truth, views = groups()
     with pytest.warns(SuspiciousDataWarning, match="the hints name 3 classes, so there are 3 clusters, not 2"):
         assert URRL(2, **flat(**TINY)).fit(views, partly(truth)).n_clusters_ == 3

@@ -106,6 +106,11 @@ def test_all_tables_turned_and_two_parts_of_one_view_are_told_together(write):
     ):
         read_views(paths)
     assert read_views(paths, transpose=["rna", "protein"]).widths == (2, 2)
+    shifted = [f"x{i}" for i in range(5, 35)]
+    protein.columns = shifted
+    rna.columns = [f"x{i}" for i in range(30)]
+    with pytest.raises(DataError, match=r"\(but 25 names of columns\)"):
+        read_views([write("rna.csv", rna), write("protein.csv", protein)])
 
 
 def test_a_view_to_turn_that_is_not_there(write):

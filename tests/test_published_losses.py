@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from math import log, sqrt
 
 import numpy as np
@@ -293,6 +294,14 @@ def test_pimvc_solves_for_the_common_representation_and_keeps_the_constraint(rng
     p = pimvc._projection(root, views[1].T @ right)
     whole = views[1].T @ views[1] + 1e5 * np.eye(5)
     np.testing.assert_allclose(p @ whole @ p.T, np.eye(3), atol=1e-8)
+
+
+def test_pimvc_ends_where_its_objective_changes_little_from_one_round_to_the_next(rng):
+    views = [rng.normal(size=(40, 6)), rng.normal(size=(40, 5))]
+    for tolerance in (1e-2, 1e-4, 1e-7):
+        totals = pimvc.PIMVC(n_clusters=3, tolerance=tolerance, random_state=0).fit(views).history_["total"]
+        changes = [abs(a - b) / abs(b) for a, b in itertools.pairwise(totals)]
+        assert changes[-1] <= tolerance < min(changes[:-1], default=1.0)
 
 
 def normalisation(*shape):

@@ -10,12 +10,14 @@ import torch
 
 from test_tree import samples
 from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.selection import splits
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.splits import (
     Evidence,
     Look,
     OneView,
+    _split_of,
     agreement,
     border_gaps,
     evidence,
@@ -52,6 +54,23 @@ def test_agreement_is_cohens_kappa_of_both_ends_of_an_edge():
     sides, among = rng.random(len(labels)) < 0.3, rng.random(len(labels)) < 0.8
     assert agreement(graph, sides, among) == pytest.approx(literal_agreement(graph.toarray(), sides, among))
     assert np.isnan(agreement(graph, np.zeros(len(labels), dtype=bool)))
+
+
+def test_a_gaussian_of_few_samples_is_not_split():
+    look, _ = a_look((9, 6))
+    assert _split_of(look, torch.Generator()) == [0.0, 0.0, 0.0]
+
+
+def test_whether_a_valley_is_asked_for_depends_on_all_views_together(monkeypatch):
+    look, _ = a_look((30, 30))
+    sides = np.arange(60) >= 30
+    for nulls, asked in (([0.77, 0.1, 0.1], 1), ([0.75, 0.99, 0.99], 0)):
+        calls = []
+        monkeypatch.setattr(splits, "_split_of", lambda *_, found=nulls: found)
+        monkeypatch.setattr(splits, "_agreements", lambda *_: [0.9, 0.9, 0.9])
+        monkeypatch.setattr(splits, "valley_p_value", lambda *given, calls=calls: calls.append(given) or 0.03)
+        found = evidence(look, sides, 2, torch.Generator())
+        assert (len(calls), found.valley) == (asked, 0.03 if asked else None)
 
 
 def test_neighbors_of_a_look_are_its_own():
