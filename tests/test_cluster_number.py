@@ -142,6 +142,7 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     look, _ = a_look((n,))
 
     def said(own, sides, draws, generator):
+        assert draws == 4
         strength, p, alone = made[known[int(groups[int(own.table[:, 0].min())]), len(sides)]]
         facts = {
             "held_out": [1.0, 1.0],

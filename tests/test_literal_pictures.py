@@ -363,6 +363,18 @@ def test_only_parts_that_are_not_divided_have_a_size(figures, tmp_path):
     assert re.findall(r"<text[^>]*>(\d+)</text>", charts.split_tree(splits)) == ["9", "5", "3"]
 
 
+def test_the_forks_of_a_page_begin_where_their_sides_end():
+    splits = [a_split(-1, 0, [9, 8], 2.0), a_split(0, 1, [5, 3], 1.0)]
+    drawn = [
+        one
+        for one in re.findall(r'points="([^"]+)"', charts.split_tree(splits))
+        if len(re.findall(r"[\d.]+", one)) == 8
+    ]
+    places = [[float(number) for number in re.findall(r"[\d.]+", one)] for one in drawn]
+    # A part that is not divided ends at the right, 344; the other where its own split is, half as high.
+    assert [(one[0], one[2], one[6]) for one in places] == [(344, 74, 209), (344, 209, 344)]
+
+
 def test_mean_ranks_are_drawn_with_bars_over_what_may_be_chance(figures, tmp_path):
     ranks = SimpleNamespace(
         names=["a", "b", "c"], mean_ranks=[1.25, 1.75, 3.0], critical_difference=0.8, p_value=0.012, count=8,

@@ -342,7 +342,7 @@ class Epoch:
         self._terms = torch.empty(0, 0, 0)
         own = weakref.proxy(self)  # a step that held on to it would keep its memory until a garbage collection
         self._step: Callable[[], None] = lambda: own._update()
-        if device.type == "cuda" and training.is_stacked:
+        if training.is_stacked:
             self._step = GraphedStep(self._step, device)
 
     def run(self, epoch: int) -> dict[str, Tensor]:

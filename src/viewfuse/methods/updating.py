@@ -274,7 +274,7 @@ def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids
     waiting = np.flatnonzero(given.novel & ~np.isin(labels, list(kinds)))
     return Update(
         len(labels) - given.n_old,
-        {"samples": given.n_old, "stayed": 1.0 - len(moved) / max(given.n_old, 1)},
+        {"samples": given.n_old, "stayed": 1.0 - len(moved) / given.n_old},
         moved=[(names[row], int(old[row]), int(labels[row])) for row in moved.tolist()],
         founded=[{"label": label, "size": int(sizes[label]), **kind.facts} for label, kind in kinds.items()],
         empty=np.flatnonzero(sizes == 0).tolist(),
