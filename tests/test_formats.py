@@ -120,6 +120,35 @@ def save_as_matlab_73(path, variables):
     path.write_bytes(content)
 
 
+def test_links_in_matlab_73(tmp_path, full):
+    path = tmp_path / "set.mat"
+    save_as_matlab_73(path, {"X1": sparse.csr_matrix(full[0]), "X2": full[1], "X3": full[2]})
+    with h5py.File(path, "r+") as file:
+        file["X1/more"] = h5py.SoftLink("/X1/jc")  # which is not read
+    assert read_views(path).widths == tuple(view.shape[1] for view in full)
+    with h5py.File(path, "r+") as file:
+        file["X4"] = h5py.SoftLink("/nowhere")
+    with pytest.raises(DataError, match="'X4' is a link to nothing"):
+        read_views(path)
+    with h5py.File(path, "r+") as file:
+        del file["X4"], file["X1/jc"]
+        file["X1/jc"] = h5py.SoftLink("/X1/more")
+    with pytest.raises(DataError, match="'jc' is a link to another place|link"):
+        read_views(path)
+
+
+def test_a_folder_with_an_array_that_is_none_is_named(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"abc")
+    with pytest.raises(DataError, match="a.npy") as told:
+        read_views(tmp_path)
+    assert "pickle" not in str(told.value)
+
+
+def test_nothing_to_read_is_told():
+    with pytest.raises(DataError, match="there is no view to read; name at least one file"):
+        read_views({})
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_matlab_73(tmp_path, full, turned):
     shown = [view.T if turned else view for view in full]

@@ -176,3 +176,9 @@ def test_a_turned_sparse_file_stays_sparse(tmp_path, write):
     assert sparse.issparse(found.arrays[0])
     assert np.allclose(found.dense().arrays[0], rna)
     assert found.columns[0] == ["x", "y"]
+
+
+def test_a_labelled_table_without_rows_is_named():
+    frames = {"a": pd.DataFrame(np.ones((3, 2)), index=list("xyz")), "b": pd.DataFrame(np.ones((0, 2)), index=[])}
+    with pytest.raises(DataError, match="view 'b' has no rows; leave it out"):
+        Views(frames)

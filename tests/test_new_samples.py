@@ -78,6 +78,9 @@ def test_all_missing_names_are_listed_up_to_twenty():
     names = [f"g{i}" for i in range(60)]
     with pytest.raises(DataError, match=r"lacks 59 of the 60 .*: 'g0', .*'g19', ...; it has 'g59', 'y'"):
         match_columns("rna", ["g59", "y"], names)
+    long = [f"ENSG0000000000{i}_probe_of_the_second_kind" for i in range(9)]
+    with pytest.raises(DataError, match="'ENSG00000000008_probe_of_the_second_kind'; it has"):
+        match_columns("rna", ["g59"], long)
     with pytest.raises(DataError, match="two columns of the new samples are called 'g1'"):
         match_columns("rna", ["g1", "g1", *names], names)
     assert match_columns("rna", ["a", "a"], ["a", "a"]).places is None

@@ -113,6 +113,9 @@ def test_labels_of_another_model_are_replaced_only_by_force(model, shards, tmp_p
     with pytest.raises(CannotWrite, match="has labels of another model; give another folder, or --force"):
         predict_shards(tmp_path / "other", shards, out, device="cpu", **TRUSTED)
     assert {path.name: path.read_bytes() for path in out.glob("*.csv")} == before
+    next(out.glob("*.csv")).unlink()  # what is left is still of the other model
+    with pytest.raises(CannotWrite, match="has labels of another model"):
+        predict_shards(tmp_path / "other", shards[:1], out, device="cpu", **TRUSTED)
     assert predict_shards(tmp_path / "other", shards, out, device="cpu", again=True, **TRUSTED)["skipped"] == 0
     assert predict_shards(tmp_path / "other", shards, out, device="cpu", **TRUSTED)["skipped"] == len(shards)
 

@@ -79,6 +79,9 @@ def _check_matchable(labelled: Mapping[str, Any], frames: Mapping[str, Any], all
         pairs = {other: read_alike(index.tolist(), labels.tolist()) for other, labels in others.items()}
         if allow_disjoint and of_a_kind and not any(pairs.values()):
             continue
+        for one, labels in labelled.items():
+            if not len(labels):
+                raise DataError(f"view {one!r} has no rows; leave it out")
         other = next((other for other, alike in pairs.items() if alike), next(iter(others)))
         cure = in_words(pairs[other], name, other) if pairs[other] else "give all the same kind of sample ids"
         raise DataError(

@@ -263,9 +263,10 @@ def match_columns(view: str, given: Names, fitted: Names, plain: Collection[str]
     whole = dict.fromkeys(category_of(name) if category_of(name) in theirs else name for name in fitted)
     absent = [name for name in whole if name not in place and name not in own]
     if len(absent) > MOST_ABSENT * len(whole):
+        listed = [*map(repr, absent[:_LISTED]), *["..."] * (len(absent) > _LISTED)]  # whole, to be compared
         raise DataError(
             f"view {view!r} lacks {len(absent):,} of the {len(whole):,} columns that the model was fitted on, more "
-            f"than {MOST_ABSENT:.0%}: {some(absent, _LISTED)}; it has {some(given)}; are the columns called alike?"
+            f"than {MOST_ABSENT:.0%}: {', '.join(listed)}; it has {some(given)}; are the columns called alike?"
         )
     _warn_of_categories(view, {name: [names[c] for c in own[name]] if name in own else None for name in theirs}, known)
     gaps = [(name in own, c) for name, columns in theirs.items() for c in columns if places[c] < 0]

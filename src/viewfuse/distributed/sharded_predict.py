@@ -70,10 +70,10 @@ class Shard:
     record: Path
 
     def recorded(self) -> dict[str, Any]:
-        """What was written after the labels; nothing where they are not there, or their record is damaged."""
+        """What was written after the labels, which may be gone; nothing where the record is damaged."""
         try:
             record = unsealed(self.record.read_bytes())
-            return {**record, "model": record["of"]["model"]} if self.labels.exists() else {}
+            return {**record, "model": record["of"]["model"]}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
@@ -83,7 +83,7 @@ class Shard:
         With `trust` a file that was not written to since is taken for the same, else its content is compared.
         """
         record = self.recorded()
-        if not record or record["of"] != self.facts(asked):
+        if not record or not self.labels.exists() or record["of"] != self.facts(asked):
             return None
         is_same = (trust and record["changed"] == self.changed) or record["content"] == self.content()
         return record["found"] if is_same else None

@@ -268,7 +268,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
             _check_part(tensors, f"{name}.{v}", torch.float64, width)
     if "unseen" in tensors:
         _check_part(tensors, "unseen", torch.float64, n, len(widths))
-    _check_part({"neighbor_ids": neighbor_ids}, "neighbor_ids", torch.int64, n, len(widths), *neighbor_ids.shape[2:3])
+    depth = neighbor_ids.shape[-1] if neighbor_ids.dim() == 3 else 0
+    _check_part({"neighbor_ids": neighbor_ids}, "neighbor_ids", torch.int64, n, len(widths), depth)
     if n < 1 or (neighbor_ids.numel() and (neighbor_ids.min() < -1 or neighbor_ids.max() >= n)):
         raise ValueError("the neighbours are not among the samples")
 

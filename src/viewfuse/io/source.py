@@ -109,6 +109,8 @@ class FileSource(Contents):
 
     def __post_init__(self) -> None:
         views = self.views
+        if not views:
+            raise DataError("there is no view to read; name at least one file, and one of its tables")
         for view in views:
             shape, where = view.values.shape, f"{view.path}: view {view.name!r}"
             if len(shape) != 2:

@@ -38,6 +38,8 @@ _FREE, _GAP, _FIRST, _CHAIN = 0.62, 1.4, 5, 3
 """Of a continuum the gap, on average over the five largest that stand, is less than 1.4 times what the agreement in
 Gaussians has beyond 0.62: the fewer dimensions there are, the crisper borders come for free. At least three are clear,
 with a valley or without: wherever it is cut, it falls into parts."""
+_GAP_OF_VALLEYS = 0.2
+"""The same where the largest split that stands has a valley: curves that turn have some, with gaps up to 0.06."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
 Splits = list[dict[str, Any]]
@@ -174,10 +176,10 @@ def _is_continuum(splits: Splits) -> bool:
     clear = [one for one in splits if one["stands"] or _is_clear(one)]
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
     if not first:
-        return any(one["valley"] is not None for one in clear)
+        return any(one["valley"] is not None and one["valley"] >= LEVEL for one in clear)
     gap = np.mean([1.0 if one["agreement"] > NO_BORDER else min(one["gap"], 1.0) for one in first])
     free = np.mean([one["null"] for one in first]) - _FREE
-    return bool(len(clear) >= _CHAIN and gap < _GAP * free)
+    return bool(len(clear) >= _CHAIN and gap < (_GAP * free if first[0]["valley"] is None else _GAP_OF_VALLEYS))
 
 
 def islands(look: Look, labels: NDArray[np.int64], seed: int) -> list[int]:

@@ -72,6 +72,8 @@ def _read_hdf5(path: Path) -> Variables:
     with opened(path) as file:
         allowance = Allowance(path, "save it without compression")
         for name, item in file.items():
+            if item is None:
+                raise DataError(f"{path}: {name!r} is a link to nothing; store the data in the file itself")
             if h5py.check_ref_dtype(getattr(item, "dtype", None)) is h5py.Reference:
                 if item.size > _MOST_CELLS:
                     fault = f"{path}: {item.name!r} has {item.size:,} cells; at most {_MOST_CELLS:,} can be views"
@@ -94,8 +96,8 @@ def _matrix(item: Any, allowance: Allowance) -> Any:
         return None if is_text or item.dtype.kind not in "fiub" else numbers(item, allowance).T
     if "MATLAB_sparse" not in item.attrs:
         return None
-    for name in item:
-        if not isinstance(item.get(name, getlink=True), h5py.HardLink):  # what a link leads to was not checked
+    for name in ("jc", "ir", "data"):
+        if not isinstance(item.get(name, getlink=True), h5py.HardLink | None):  # what a link leads to was not checked
             fault = f"{allowance.path}: {name!r} is a link to another place; store the data in the file itself"
             raise DataError(fault)
     height = int(item.attrs["MATLAB_sparse"])
