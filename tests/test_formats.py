@@ -133,13 +133,13 @@ def test_links_in_matlab_73(tmp_path, full):
     with h5py.File(path, "r+") as file:
         del file["X4"], file["X1/jc"]
         file["X1/jc"] = h5py.SoftLink("/X1/more")
-    with pytest.raises(DataError, match="'jc' is a link to another place|link"):
+    with pytest.raises(DataError, match="link"):
         read_views(path)
 
 
 def test_a_folder_with_an_array_that_is_none_is_named(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"abc")
-    with pytest.raises(DataError, match="a.npy") as told:
+    with pytest.raises(DataError, match=r"a\.npy") as told:
         read_views(tmp_path)
     assert "pickle" not in str(told.value)
 

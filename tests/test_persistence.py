@@ -474,9 +474,9 @@ def test_tensors_of_another_kind_or_shape_are_refused(name, wrong):
     tensors["unseen"] = torch.ones(2, 1, dtype=torch.float64)
     neighbors = torch.tensor([[[1]], [[0]]])
     persistence._check_tensors(tensors, neighbors, [3], 2)
-    for flat in (neighbors[..., 0], neighbors[..., None]):
+    for other in (neighbors[..., 0], neighbors[..., None]):
         with pytest.raises(ValueError, match="neighbor_ids is"):
-            persistence._check_tensors(tensors, flat, [3], 2)
+            persistence._check_tensors(tensors, other, [3], 2)
     good = tensors[name]
     tensors[name] = good.half() if wrong == "kind" else torch.cat([good, good])
     with pytest.raises(ValueError, match=rf"^{name} is .* instead of "):
