@@ -211,7 +211,7 @@ def chain(length, gap, **more):
     return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap, **more) for place in range(length)]
 
 
-FALLEN = [a_split(0, side, [40, 8], 2.0, null=0.8, valley=0.2, stands=False) for side in (0, 1)]
+FALLEN = [a_split(0, side, [40, 8], 2.0, null=0.8, valley=0.3, stands=False) for side in (0, 1)]
 """Clear splits without a valley."""
 
 
@@ -278,6 +278,12 @@ def test_a_wide_gap_counts_as_one_as_sides_without_a_border_do():
         a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap) for place, gap in enumerate((9, -1, 0))
     ]
     assert number_decision(splits, 120, ALL).kind == "continuum"  # 0 on average, not 2.7
+
+
+@pytest.mark.parametrize(("valley", "level", "stands"), [(0.19, 0.05, True), (0.2, 0.05, False), (0.03, 0.005, False)])
+def test_the_level_of_a_valley_is_shared_as_that_of_the_gaussians_is(valley, level, stands):
+    one = a_split(-1, 0, [80, 40], 2.0, null=0.8, p_value=1e-9, level=level, valley=valley)
+    assert cluster_number.tested(one, 2.0) is stands
 
 
 def literal_islands(points, values, present, labels, seed):

@@ -22,8 +22,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.pictures import draw_choice, why_not_drawn
 from viewfuse.plots.style import PictureStyle
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
+from viewfuse.selection.cluster_number import lacks_valley
 from viewfuse.selection.messages import p_value
-from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, plain, tell
 
@@ -225,8 +225,8 @@ def _said(split: Mapping[str, Any]) -> str:
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
     views = f", in {plain(split['alone'])} alone" if split["alone"] else views
-    lacks = not split["stands"] and (split["valley"] or 0) >= LEVEL
-    ends = "" if split["stands"] else f", stays whole{': samples are as dense at the border' if lacks else ''}"
+    why = ": samples are as dense at the border" if lacks_valley(split) else ""
+    ends = "" if split["stands"] else f", stays whole{why}"
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
 
 

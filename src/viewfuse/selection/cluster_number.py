@@ -102,7 +102,16 @@ def tested(one: Mapping[str, Any], strongest: float) -> bool:
     (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0.
     """
     strong_enough = one["strength"] >= 0.45 * strongest and _is_clear(one)
-    return bool(strong_enough and (one["valley"] is None or one["valley"] < LEVEL))
+    return strong_enough and not lacks_valley(one)
+
+
+def lacks_valley(one: Mapping[str, Any]) -> bool:
+    """Whether a split needs a valley and has none.
+
+    Its p-value may be four times as high as the other one: squares seldom have a valley even then, and sub-splits of
+    clear clusters, with their lower level, hardly ever (results/clusters).
+    """
+    return bool(one["valley"] is not None and one["valley"] >= 4 * one["level"])
 
 
 def _is_clear(one: Mapping[str, Any]) -> bool:
@@ -176,7 +185,7 @@ def _is_continuum(splits: Splits) -> bool:
     clear = [one for one in splits if one["stands"] or _is_clear(one)]
     first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
     if not first:
-        return any(one["valley"] is not None and one["valley"] >= LEVEL for one in clear)
+        return any(map(lacks_valley, clear))
     gap = np.mean([1.0 if one["agreement"] > NO_BORDER else min(one["gap"], 1.0) for one in first])
     free = np.mean([one["null"] for one in first]) - _FREE
     return bool(len(clear) >= _CHAIN and gap < (_GAP * free if first[0]["valley"] is None else _GAP_OF_VALLEYS))
