@@ -22,7 +22,6 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.pictures import draw_choice, why_not_drawn
 from viewfuse.plots.style import PictureStyle
 from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
-from viewfuse.selection.cluster_number import lacks_valley
 from viewfuse.selection.messages import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, plain, tell
@@ -222,6 +221,8 @@ def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _said(split: Mapping[str, Any]) -> str:
+    from viewfuse.selection.cluster_number import lacks_valley  # torch is there by now
+
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
     views = f", in {plain(split['alone'])} alone" if split["alone"] else views
