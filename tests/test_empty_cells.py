@@ -84,6 +84,13 @@ def test_columns_count_alike_whatever_their_unit_and_whole_numbers_stay_whole():
     assert np.array_equal(np.delete(found, [0, 39], axis=0), np.delete(table, [0, 39], axis=0).astype(np.float32))
 
 
+def test_cells_of_one_donor_have_its_value():
+    table = np.random.default_rng(2).normal(size=(12, 30))
+    table[1:, 4] = NAN
+    table[0, 4] = 7.25
+    assert filled(table)[:, 4].tolist() == [7.25] * 12
+
+
 def test_medians_where_nobody_can_help():
     """The only row that could lend its values has no column in common."""
     donors = NearestRows(np.array([[5, 6, NAN, 8]], np.float32))

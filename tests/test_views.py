@@ -366,3 +366,8 @@ def test_plain_arrays_pass_no_module_for_special_cases():
         "given",
         "digits",
     }
+
+
+def test_ids_that_cannot_be_looked_up_are_refused():
+    with pytest.raises(DataError, match=r"ids must be a list of 2 names, one id per row; got \[\[1\], \[2\]\]"):
+        Views([np.ones((2, 3))], ids=[[1], [2]])
