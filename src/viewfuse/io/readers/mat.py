@@ -96,7 +96,7 @@ def _matrix(item: Any, allowance: Allowance) -> Any:
         return None if is_text or item.dtype.kind not in "fiub" else numbers(item, allowance).T
     if "MATLAB_sparse" not in item.attrs:
         return None
-    for name in ("jc", "ir", "data"):
+    for name in ("data", "ir", "jc"):
         if not isinstance(item.get(name, getlink=True), h5py.HardLink | None):  # what a link leads to was not checked
             fault = f"{allowance.path}: {name!r} is a link to another place; store the data in the file itself"
             raise DataError(fault)
