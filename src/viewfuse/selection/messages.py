@@ -193,9 +193,9 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
 def _on_splits(decision: kinds.ClusterNumber, standing: Sequence[Mapping[str, Any]]) -> str:
     worst, count = max(one["p_value"] for one in standing), len(standing)
     splits = "1 split of the tree stands" if count == 1 else f"{count} splits of the tree stand"
-    found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst, '= ')}), "
-    found += "and neighbours in views left out agree"
+    found = f", as {splits}: clearer than in a Gaussian of the same covariance (p {p_value(worst, '= ')})"
     known = [[own for own in one["held_out"].values() if own is not None] for one in standing]
+    found += ", and neighbours in views left out agree" if any(known) else ""  # of one view nothing is left out
     lonely = sum(bool(own) and max(own) < 0.1 for own in known)  # without any view that tells, this is not known
     found += f"; {lonely} of the splits {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
     if not decision.levels:
