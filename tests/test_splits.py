@@ -64,10 +64,10 @@ def test_a_gaussian_of_few_samples_is_not_split():
 def test_whether_a_valley_is_asked_for_depends_on_all_views_together(monkeypatch):
     look, _ = a_look((30, 30))
     sides = np.arange(60) >= 30
-    for nulls, asked in (([0.77, 0.1, 0.1], 1), ([0.75, 0.99, 0.99], 0)):
+    for nulls, own, asked in (([0.77, 0.1, 0.1], 0.9, 1), ([0.75, 0.99, 0.99], 0.9, 0), ([0.77, 0.1, 0.1], 0.996, 0)):
         calls = []
         monkeypatch.setattr(splits, "_split_of", lambda *_, found=nulls: found)
-        monkeypatch.setattr(splits, "_agreements", lambda *_: [0.9, 0.9, 0.9])
+        monkeypatch.setattr(splits, "_agreements", lambda *_, own=own: [own, 0.9, 0.9])
         monkeypatch.setattr(splits, "valley_p_value", lambda *given, calls=calls: calls.append(given) or 0.03)
         found = evidence(look, sides, 2, torch.Generator())
         assert (len(calls), found.valley) == (asked, 0.03 if asked else None)

@@ -63,6 +63,22 @@ def test_counts_are_those_of_windows():
         assert valley_p_value(unit * line[:, None] + 7, sides) == pytest.approx(max(chances), rel=1e-9)
 
 
+def test_unequal_sides_of_which_one_crowds_at_the_border_are_counted_as_written():
+    left, crowd, right = np.linspace(-4, -0.8, 90), np.linspace(0.3, 0.4, 24), np.linspace(1, 3, 50)
+    line, border = np.concatenate([left, crowd, right]), (-0.8 + 0.3) / 2
+    sides = [border - left, np.concatenate([crowd, right]) - border]  # how far beyond the border
+    width = 0.8 * min(np.subtract(*np.percentile(side, [75, 25])) for side in sides)
+    between = (np.abs(line - border) < width / 2).sum()
+    chances = []
+    for side in sides:
+        nearest, *others = np.percentile(side, [25, 50, 75])
+        within = [(np.abs(side - place) < width / 2).sum() for place in (max(nearest, width), *others)]
+        chances.append(3 * binom.cdf(between, between + max(within), 0.5))
+    assert np.percentile(sides[1], 25) < width < np.percentile(sides[1], 50)
+    assert 0.001 < max(chances) < 1
+    assert valley_p_value(line[:, None], line > border) == pytest.approx(max(chances))
+
+
 def test_many_columns_and_rows_are_thinned():
     sides = np.arange(12_000) % 3 > 0
     few = rng().normal(size=(12_000, 2)) + 4 * sides[:, None] * [1, 0]
