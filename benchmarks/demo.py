@@ -17,8 +17,8 @@ from viewfuse.data.views import Views
 from viewfuse.datasets import HANDWRITTEN_VIEWS, load_handwritten
 from viewfuse.io.writers import Sheet, as_json, write_history, write_labels, write_sheets
 from viewfuse.missing import apply_mask, paper_mask
+from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import draw_map
-from viewfuse.plots.places import Places, place_samples
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import write_evidence
 from viewfuse.utils.atomic import write_file

@@ -50,14 +50,34 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
-    _let_loggers_propagate()
 
 
-def _let_loggers_propagate():
-    """Pytest listens at the root alone: torch has 40 loggers that it would listen to one by one, six times a test."""
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger):
-            logger.propagate = True
+def pytest_configure():
+    logging.root.addHandler(logging.NullHandler())  # what is logged is not printed among what is tested
+
+
+class Heard(logging.Handler):
+    """What is logged while a test runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.records, self.text = [], ""
+
+    def emit(self, record):
+        self.text += self.format(record) + "\n"
+        self.records.append(record)
+
+
+@pytest.fixture
+def caplog():
+    """That of pytest listens at hundreds of loggers, six times in each test."""
+    heard, loggers = Heard(), [one for one in logging.root.manager.loggerDict.values() if hasattr(one, "propagate")]
+    listened = [logging.root, *(one for one in loggers if not one.propagate)]
+    for one in listened:
+        one.addHandler(heard)
+    yield heard
+    for one in listened:
+        one.removeHandler(heard)
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +110,17 @@ def _patient_reader():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _known_groups():
+    """What the control groups leave is looked up once: a fit reads their files ten times, for a hundredth of it all."""
+    from viewfuse.utils import memory
+
+    look, known = memory._left_in_groups, list(memory._left_in_groups())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_left_in_groups", lambda *where: look(*where) if where else iter(known))
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """Give torch so many threads until the test ends."""
@@ -103,7 +134,7 @@ def set_threads():
 @pytest.fixture
 def never_still(monkeypatch):
     """A joint stage goes on where clusters do not change: those of small and clear sets never do."""
-    monkeypatch.setattr("viewfuse.methods.urrl.training._STILL", 0.0)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._STILL", 0.0)
 
 
 @pytest.fixture
@@ -116,24 +147,30 @@ def three_scalings(monkeypatch):
 def quick_map():
     """For the rest of a module maps lack t-SNE and paint, each of which takes as long as a small fit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viewfuse.plots.places.plane", lambda points: points[:, :2].T)
+        patch.setattr("viewfuse.plots.layout.plane", lambda points: points[:, :2].T)
         patch.setattr("matplotlib.figure.Figure.savefig", lambda self, path, **_: path.write_bytes(b"\x89PNG"))
         yield
 
 
 UNSEARCHED = (
-    "annotated", "checkpoint", "cli", "compare_sets", "demo", "digits", "distributed_fit", "docs", "drift",
-    "empty_cells", "estimator", "explanation", "fitted_plots", "formulas", "hints", "maps", "method_inputs",
-    "model_memory", "naming", "new_kinds", "new_samples", "novelty", "numbering", "pairs", "paper_bench", "persistence",
-    "real_gaps", "reduced_models", "report_verb", "representatives", "resume", "run_folders", "serve", "serve_limits",
-    "sharded_predict", "sklearn_checks", "sparse", "update", "validate_verb",
+    "annotated", "caller", "careless", "categories", "changed_data", "checkpoint", "cli",
+    "compare_sets", "decision_bench", "demo", "digits", "distributed_fit", "distributed_schedule", "docs", "drift",
+    "effort", "empty_cells", "estimator", "explanation", "fitted_plots", "formulas", "gradients", "hints",
+    "imputation_bench", "jobs", "maps", "memory", "memory_limits", "method_inputs", "method_settings", "model_memory",
+    "naming", "new_kinds", "new_samples", "novelty", "numbering", "pairs", "paper_bench", "patterns_bench",
+    "persistence", "progress", "real_gaps", "reduced_models", "refusals", "report_verb", "representatives", "resume",
+    "run_folders", "serve", "serve_limits", "sharded_predict", "shards_literal", "sklearn_checks", "small_passes",
+    "sparse", "update", "validate_verb", "weights", "wide_bench", "written_text",
 )  # fmt: skip
 """Files about what is around a fit; that clusters are good does not matter there."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_search(request):
-    """In fast tests of these files k-means begins once or twice, and clusters are compared with one small Gaussian."""
+    """In fast tests of these files k-means begins once or twice, and clusters are compared with one small Gaussian.
+
+    No others are looked for in trees and graphs, as in very many samples.
+    """
     is_around = request.path.stem.removeprefix("test_") in UNSEARCHED
     if not is_around or not request.config.getoption("markexpr").startswith("not slow"):
         yield
@@ -142,9 +179,11 @@ def _little_search(request):
         patch.setattr("viewfuse.selection.kmeans._DRAWN_STARTS", 2)
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
-        patch.setattr("viewfuse.selection.cluster_number._DRAWS", 2)
+        patch.setattr("viewfuse.selection.split_tests._DRAWS", 2)
         patch.setattr("viewfuse.selection.rules._GAUSSIANS", 1)
         patch.setattr("viewfuse.selection.rules._ROWS", 20)
+        patch.setattr("viewfuse.selection.tree._TREE_ROWS", 0)
+        patch.setattr("viewfuse.selection.tree._GRAPH_ROWS", 0)
         yield
 
 

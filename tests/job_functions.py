@@ -16,9 +16,11 @@ import torch
 from viewfuse.utils.jobs import run_jobs
 
 
-def late_power(base: int, exponent: int) -> int:
-    """The later a job stands in its list the sooner it is done."""
-    time.sleep(0.04 / (1 + exponent))
+def late_power(base: int, exponent: int, folder: Path | None = None) -> int:
+    """A power; with a folder the first job ends once the caller, who has the second result, writes a file there."""
+    waits_until = time.monotonic() + 20.0
+    while folder is not None and exponent == 0 and not (folder / "done").exists() and time.monotonic() < waits_until:
+        time.sleep(0.01)
     return base**exponent
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from viewfuse.data.views import Views
 from viewfuse.io.writers import Judged, Sheet, as_json, write_history, write_labels, write_sheets
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import Trust
-from viewfuse.selection.messages import records
 from viewfuse.utils.atomic import write_file
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from conftest import make_blobs
 from viewfuse import Config
 from viewfuse.distributed.fit_large import fit_large
+from viewfuse.distributed.processes import Processes
 
 N = 150
 QUICK = {
@@ -38,6 +43,31 @@ def write_shards(folder, table, count, name="part"):
 
 def quick_fit(data, out, **options):
     return fit_large(data, out, 3, **{**QUICK, **options})
+
+
+class InThread(Processes):
+    """A thread that stands for a process: what it has for the others lies in a list."""
+
+    def gather(self, value):
+        values, all_are_here = self.meeting
+        values[self.rank] = value
+        all_are_here.wait(60)
+        found = list(values)
+        all_are_here.wait(60)  # before the next values are put there
+        return found
+
+
+def in_threads(size, work):
+    """What `work` gives in each of so many processes that work together."""
+    meeting = [None] * size, Barrier(size)
+
+    def one(rank):
+        own = InThread(rank, size, torch.device("cpu"))
+        own.meeting = meeting
+        return work(own)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, range(size)))
 
 
 def written(out):

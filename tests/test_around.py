@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import permutations
 
 import numpy as np
@@ -43,10 +44,13 @@ def test_metrics_of_known_cases():
         metrics.ari([0, 1], [0, 1, 2])
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("n", "n_views"), [(40, 2), (33, 6), (7, 3), (5, 1), (0, 4)])
-@pytest.mark.parametrize("rate", [0, 0.3, 0.5, 1])
-def test_every_protocol_hides_as_many_cells_as_it_says(n, n_views, rate, seed):
+def test_every_protocol_hides_as_many_cells_as_it_says(n, n_views):
+    for rate, seed in itertools.product((0, 0.3, 0.5, 1), range(3)):
+        check_protocols(n, n_views, rate, seed)
+
+
+def check_protocols(n, n_views, rate, seed):
     rows = round(n * rate)
     lost = {
         one_view_mask: rows * (n_views - 1),

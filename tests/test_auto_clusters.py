@@ -18,7 +18,7 @@ from viewfuse import URRL, SettingError, Views
 from viewfuse.cli import main
 from viewfuse.engine.training import Training
 from viewfuse.fitted.clusters import in_a_word, merge_tree
-from viewfuse.methods import choosing_k
+from viewfuse.methods import number_of_clusters
 from viewfuse.plots.pictures import draw_choice
 
 TINY = {"hidden_dim": 8, "embedding_dim": 8, "pretrain_epochs": 6, "joint_epochs": 1, "random_state": 0}
@@ -69,6 +69,8 @@ def test_fewer_clusters_are_joined_ones(model, tmp_path):
     assert len(URRL.load(tmp_path / "thin").cut(2)) == 20
     with pytest.raises(SettingError, match="n_clusters must be 1 to 3, which were fitted; got 4"):
         model.cut(4)
+    with pytest.raises(ValueError, match="n_clusters must be 1 to 3, which were fitted"):
+        model.cut("2")
 
 
 def test_a_saved_model_keeps_the_choice(model, tmp_path):
@@ -96,7 +98,7 @@ def test_what_was_trained_for_the_choice_is_not_trained_again(model, monkeypatch
 
 
 def test_of_many_samples_some_are_looked_at(monkeypatch):
-    monkeypatch.setattr(choosing_k, "_ROWS", 30)
+    monkeypatch.setattr(number_of_clusters, "_ROWS", 30)
     (first, *_) = URRL(**flat(**{**TINY, "pretrain_epochs": 1})).choose(blobs()[0])["splits"]
     assert sum(first["sizes"]) <= 30
 
@@ -221,10 +223,10 @@ def test_few_samples_are_one_cluster(n):
     assert (choice["chosen"], choice["splits"]) == (1, [])
 
 
-def test_a_cluster_of_two_islands_is_fitted_again_as_two(monkeypatch, tmp_path):
-    """As if the number were asked for, with the pre-training that both fits share; a resumed fit says the same."""
+def test_a_cluster_that_falls_apart_in_k_means_is_fitted_as_two(monkeypatch, tmp_path):
+    """As if the number were asked for, with the pre-training of the choice; a resumed fit says the same."""
     views = blobs(n=90, far=6.0)[0]
-    tested, pretrained, begun = choosing_k.splits_tested, choosing_k.pretrained, []
+    tested, pretrained, begun = number_of_clusters.splits_tested, number_of_clusters.pretrained, []
 
     def first_alone(*given):
         first, *_ = tested(*given)
@@ -235,14 +237,15 @@ def test_a_cluster_of_two_islands_is_fitted_again_as_two(monkeypatch, tmp_path):
         begun.append(begun[0].n_epochs)
         return begun[0]
 
-    monkeypatch.setattr(choosing_k, "splits_tested", first_alone)
-    monkeypatch.setattr(choosing_k, "pretrained", kept)
-    small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 30, "joint_epochs": 3}
+    monkeypatch.setattr(number_of_clusters, "splits_tested", first_alone)
+    monkeypatch.setattr(number_of_clusters, "pretrained", kept)
+    monkeypatch.setattr("viewfuse.selection.split_tests._DRAWS", 2)  # the evidence is that of other tests
+    small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 12, "joint_epochs": 1}
     found = URRL(**flat(**small), checkpoint=tmp_path / "kept").fit(views)
     decision = found.decisions_["n_clusters"]
     assert (found.n_clusters_, decision["chosen"], decision["islands"]) == (3, 3, 1)
-    assert "; in a first fit 1 cluster was two islands" in decision["why"]
-    assert begun[0].n_epochs == begun[1], "both fits begin with the pre-training as it was"
+    assert "; 1 cluster of k-means fell apart, too" in decision["why"]
+    assert begun[0].n_epochs == begun[1], "the fit leaves the pre-training as it was"
     asked = URRL(3, **flat(**small)).fit(views)
     assert found.labels_.tolist() == asked.labels_.tolist()
     assert np.array_equal(found.embedding_, asked.embedding_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,10 +13,11 @@ from scipy.stats import norm
 from flat import flat
 from test_explanation import run
 from viewfuse import URRL, Views, load
-from viewfuse.data.known.batches import with_batch
+from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.fitted import batches, persistence
-from viewfuse.fitted.batches import batch_effects, beside, fit_batches, groups_of, mixture
+from viewfuse.fitted import batch_effects as effects
+from viewfuse.fitted import persistence
+from viewfuse.fitted.batch_effects import batch_effects, beside, fit_batches, groups_of, mixture
 from viewfuse.metrics import clustering_accuracy
 
 SMALL = flat(embedding_dim=32, hidden_dim=64, pretrain_epochs=8, joint_epochs=2, scaling="standard")
@@ -76,7 +79,7 @@ def effects_of(values, codes, *, there=None):
     """Shift of the columns of one table in each batch, and stretch."""
     there = np.ones(len(codes), dtype=bool) if there is None else there
     own = np.eye(codes.max() + 1)[codes]
-    groups = groups_of([batches.BatchTable.of(values, there)], own)
+    groups = groups_of([effects.BatchTable.of(values, there)], own)
     return beside(groups[there], values[there] - values[there].mean(axis=0), own[there])
 
 
@@ -104,7 +107,7 @@ def two_tables(seed=0):
               0.1 * (rng.normal(size=(210, 4)) + 2.5 * np.eye(4)[group]) + code[:, None] * shifts[1]]  # fmt: skip
     there = rng.random((210, 2)) < 0.75
     there[~there.any(axis=1), 0] = True
-    tables = [batches.BatchTable.of(array, own) for array, own in zip(arrays, there.T, strict=True)]
+    tables = [effects.BatchTable.of(array, own) for array, own in zip(arrays, there.T, strict=True)]
     return tables, group, code, [shift / table.deviation for shift, table in zip(shifts, tables, strict=True)]
 
 
@@ -125,7 +128,7 @@ def test_a_mixture_is_one_of_gaussians_that_batches_move_and_stretch():
     """At the end, chances are those of densities written out, and so is Bayes' criterion."""
     tables, _, code, _ = two_tables()
     own, k, n = np.eye(2)[code], 3, len(code)
-    points = [(batches._components(one, own), one.there) for one in tables]
+    points = [(effects._components(one, own), one.there) for one in tables]
     criterion, groups = mixture(points, own, k)
     shares = [(groups[code == b].sum(axis=0) + 1) / ((code == b).sum() + k) for b in (0, 1)]
     logs = np.log([shares[b] for b in code])
@@ -177,7 +180,7 @@ def slow_correction(values, codes):
 @pytest.mark.parametrize("n", [19, 260])
 def test_columns_of_a_view_are_corrected_in_their_own_units(monkeypatch, n):
     """Values with an offset, a category, missing rows, and a view that too few samples have."""
-    monkeypatch.setattr(batches, "_GROUPS", (1,))
+    monkeypatch.setattr(effects, "_GROUPS", (1,))
     rng = np.random.default_rng(n)
     code = (rng.random(n) < 0.3).astype(np.int64)
     code[:4] = [0, 0, 1, 1]
@@ -194,6 +197,14 @@ def test_columns_of_a_view_are_corrected_in_their_own_units(monkeypatch, n):
     assert (found.arrays[0][~there] == 0).all()
     assert np.array_equal(found.arrays[0][there, 2], rna["brand = A"][there])
     assert np.array_equal(found.arrays[1], views.arrays[1])
+
+
+@pytest.mark.parametrize(("size", "said"), [(7, {}), (8, {"4": "a"})])
+def test_a_handful_of_samples_may_be_of_one_batch_by_chance(size, said):
+    batch, labels = np.repeat(["a", "b", "a"], [size, 20, 20]), np.repeat([4, 7], [size, 40])
+    views = with_batch(Views([np.random.default_rng(0).normal(size=(len(batch), 2))]), batch)
+    with warnings.catch_warnings(action="ignore"):
+        assert batch_effects(views, views, labels).alone == said
 
 
 @pytest.mark.parametrize(("in_a", "more_a", "said"), [(19, 10, True), (18, 10, False), (20, 60, False), (20, 50, True)])
@@ -340,6 +351,6 @@ def test_the_command_line_knows_batches(tmp_path):
 @pytest.mark.parametrize(("n", "most"), [(9, 1), (19, 1), (20, 2), (29, 2), (30, 3), (150, 12), (200, 20)])
 def test_a_group_has_ten_samples_or_more(monkeypatch, n, most):
     asked = []
-    monkeypatch.setattr(batches, "mixture", lambda points, own, k: asked.append(k) or (0.0, np.ones((n, 1))))
+    monkeypatch.setattr(effects, "mixture", lambda points, own, k: asked.append(k) or (0.0, np.ones((n, 1))))
     effects_of(np.random.default_rng(0).normal(size=(n, 3)), np.arange(n) % 2)
     assert asked == [k for k in (1, 2, 3, 4, 6, 8, 12, 20) if k <= most]

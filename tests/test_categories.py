@@ -288,16 +288,17 @@ def literal_confirmed(views, parts):
 
 
 def test_what_other_views_do_not_confirm_counts_a_quarter_beside_a_category_that_they_do():
-    views = Views.of(store())
-    parts = {"colour": [0, 1, 2], "weight": [3], "brand": [4, 5, 6, 7], "year": [8]}
+    price = np.random.default_rng(9).normal(size=150)
+    views = Views.of(store(price=price))
+    parts = {"colour": [0, 1, 2], "weight": [3], "brand": [4, 5, 6, 7], "year": [8], "price": [9]}
     assert [str(name).split(" =")[0] for name in views.columns[0]] == [key for key, own in parts.items() for _ in own]
     confirmed = literal_confirmed(views, parts.values())
-    assert confirmed == [False, True, True, False]
+    assert confirmed == [False, True, True, False, False]
     table, *others = column_weights(views)
     for own, one in zip(parts.values(), confirmed, strict=True):
-        assert table[own].tolist() == [1.75 if one else 0.25] * len(own)  # four count as much as four
+        assert table[own].tolist() == [2.125 if one else 0.25] * len(own)  # five count as much as five
     assert all((own == 1).all() for own in others)
-    alone = Views.of({"table": store()["table"]})  # no view confirms anything
+    alone = Views.of({"table": store(price=price)["table"]})  # no view confirms anything
     for kind in ("standard", "minmax"):
         found, plain = (fit_scaler(one, kind).factors[0] for one in (views, alone))
         np.testing.assert_allclose(found, plain / np.sqrt(table))

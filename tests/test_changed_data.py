@@ -15,10 +15,10 @@ import torch
 
 from sharded_data import quick_fit, rows, write_shards
 from viewfuse import URRL, Config
+from viewfuse.distributed import first_pass
 from viewfuse.distributed import fit_large as fit_module
-from viewfuse.distributed import pass_zero
+from viewfuse.distributed.first_pass import Buckets, Checksum, run_first_pass
 from viewfuse.distributed.fit_large import LabelFiles
-from viewfuse.distributed.pass_zero import Buckets, Checksum, run_pass_zero
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.sharded_predict import predict_shards
 from viewfuse.distributed.shards import Shards
@@ -266,19 +266,19 @@ def test_forty_changes_of_a_shard_are_all_seen(tmp_path, seed):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_an_id_that_stands_twice_is_found_among_all_rows(tmp_path, monkeypatch, parts):
     """Twenty rows are trained on; whichever id stands twice, it is told."""
-    monkeypatch.setattr(pass_zero, "_KEYS_PER_PART", -(-60 // parts))
+    monkeypatch.setattr(first_pass, "_KEYS_PER_PART", -(-60 // parts))
     table, _ = rows(60)
     for row in range(0, 50, 12):
         ids = table.column("id").to_pylist()
         ids[57] = ids[row]
         data = write_shards(tmp_path / f"rows{row}", table.set_column(0, "id", pa.array(ids)), 3)
         with pytest.raises(DataError, match=rf"id 's{row}' appears 2 times, in part\d.parquet"):
-            run_pass_zero(Shards(data), tmp_path / "out", Buckets.of(60, 20, 20), ALONE)
+            run_first_pass(Shards(data), tmp_path / "out", Buckets.of(60, 20, 20), ALONE)
     data = write_shards(tmp_path / "rows", table, 3)
     buckets = Buckets.of(60, 20, 20)
     assert buckets.parts == parts
-    run_pass_zero(Shards(data), tmp_path / "out", buckets, ALONE)
-    assert not list((tmp_path / "out").glob("*.others"))
+    run_first_pass(Shards(data), tmp_path / "out", buckets, ALONE)
+    assert {path.name[:4] for path in (tmp_path / "out").glob("*.keys")} == {"0000"}  # those that are trained on
 
 
 def test_two_ids_of_one_hash_are_two(tmp_path, monkeypatch):
@@ -291,5 +291,5 @@ def test_two_ids_of_one_hash_are_two(tmp_path, monkeypatch):
 
     monkeypatch.setattr(shards_module, "hashed_ids", colliding)
     data = write_shards(tmp_path / "rows", rows(60)[0], 3)
-    found = run_pass_zero(Shards(data), tmp_path / "out", Buckets.of(60, 20, 20), ALONE)
+    found = run_first_pass(Shards(data), tmp_path / "out", Buckets.of(60, 20, 20), ALONE)
     assert found.n_rows == 60

@@ -20,6 +20,7 @@ from viewfuse.datasets import load_handwritten
 from viewfuse.engine import checkpoint as module
 from viewfuse.engine.training import Epoch
 from viewfuse.errors import CannotWrite, CheckpointDiffers
+from viewfuse.methods.urrl.config import Epochs
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 LENGTH = {"pretrain_epochs": 2, "joint_epochs": 3}
@@ -76,11 +77,11 @@ def test_a_fit_that_was_killed_ends_as_one_that_was_not(views, whole, tmp_path, 
 
 @pytest.mark.usefixtures("never_still")
 def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(2, 8))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", np.inf)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._STILL", 0.0)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._PATIENCE", np.inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._FALL", np.inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._STILL", 0.0)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._PATIENCE", np.inf)
     settings = {**TINY, "scaling": "standard"}
     whole = URRL(3, **flat(**settings)).fit(views)
     kill_after(6, URRL(3, **flat(**settings), checkpoint=tmp_path), views, monkeypatch)
@@ -94,7 +95,7 @@ def test_a_watched_stage_goes_on_with_what_it_has_seen(views, tmp_path, monkeypa
 @pytest.mark.slow
 def test_a_stage_that_goes_on_knows_the_clusters_that_were_judged_last(views, tmp_path, monkeypatch):
     """Killed just before the look that finds no change: after the resume it is compared with the one before."""
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(2, 16))
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
     settings = {**TINY, "scaling": "standard", "learning_rate": 3e-3}
     whole = URRL(3, **flat(**settings)).fit(views)
@@ -233,7 +234,7 @@ def test_the_training_with_which_the_number_of_clusters_is_chosen_is_kept_too(vi
 @pytest.mark.filterwarnings("ignore:joint stage")
 def test_a_checkpoint_of_handwritten_is_small_and_quick(tmp_path, monkeypatch):
     """The size depends on columns only, so few rows do; computing is timed, which other programs do not disturb."""
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (2, 8))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(2, 8))
     own, sizes, seconds = module.KeptStage.keep, [], []
 
     def timed(stage, *args, **others):

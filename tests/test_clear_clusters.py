@@ -11,7 +11,8 @@ import torch
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.methods.urrl import fit, trials
+from viewfuse.methods.urrl import fit, scaling_search
+from viewfuse.methods.urrl.config import Epochs
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.selection import rules
 from viewfuse.selection.scores import Merit, merits
@@ -41,7 +42,7 @@ def always_clear(monkeypatch):
     monkeypatch.setattr(rules, "CLEAR", -inf)
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.trial_epochs", lambda self, n: 2)
     monkeypatch.setattr("viewfuse.methods.urrl.config.Config.early_epochs", lambda self, n: 2)
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(5, 0))
 
 
 @pytest.mark.slow
@@ -63,9 +64,11 @@ def test_clusters_that_are_not_clear_need_more(blobs, monkeypatch):
 
 def only_good(monkeypatch, wanted):
     """Let k-means find `wanted`, whatever there is, and all others be poor."""
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": wanted})
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": wanted})
     good = [Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)]
-    monkeypatch.setattr(trials, "merits", lambda parts, *_: [good[np.array_equal(own, wanted)] for own in parts])
+    monkeypatch.setattr(
+        scaling_search, "merits", lambda parts, *_: [good[np.array_equal(own, wanted)] for own in parts]
+    )
 
 
 def test_the_network_is_taught_better_clusters(blobs, monkeypatch):
@@ -125,8 +128,10 @@ def test_nothing_was_spared_where_there_is_one_scaling_only(blobs):
 
 def test_clusters_that_were_taught_are_not_clear(blobs, monkeypatch):
     """The network finds others than k-means, and is taught: that both have the same clusters then tells nothing."""
-    only_good(monkeypatch, np.repeat([0, 1, 2], 20))
-    monkeypatch.setattr(trials, "centers_of", lambda embedding, labels, k: embedding[:3])
+    wanted = np.repeat([0, 1, 2], 20)
+    only_good(monkeypatch, wanted)
+    monkeypatch.setattr(scaling_search, "centers_of", lambda embedding, labels, k: embedding[:3])
+    monkeypatch.setattr(scaling_search, "clusters", lambda *_: torch.from_numpy(wanted))  # it learns them
     model = URRL(3, **flat(pretrain_epochs=5, joint_epochs=0, **SMALL)).fit(blobs[0])
     assert len(model.decisions_["scaling"]["evidence"]) > 1
 
@@ -136,9 +141,9 @@ def test_what_was_found_before_a_joint_stage_that_ruins_it_stays(blobs, monkeypa
     """Only the network proposes clusters here; its joint stage moves two centres into the same group."""
     views, groups = blobs
     monkeypatch.setattr(
-        trials, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": np.repeat([0, 1, 2], 20)}
+        scaling_search, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": np.repeat([0, 1, 2], 20)}
     )
-    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
     before = []
 
     def ruined(runs, **_):

@@ -13,9 +13,9 @@ from run_folders import SPLITS, a_split
 from test_splits import a_look
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.selection import cluster_number
-from viewfuse.selection.cluster_number import number_decision, possible_range, splits_tested, without_view
-from viewfuse.selection.messages import words
+from viewfuse.selection import split_tests
+from viewfuse.selection.decision_texts import words
+from viewfuse.selection.split_tests import number_decision, possible_range, splits_tested, without_view
 from viewfuse.selection.splits import splits_of
 from viewfuse.selection.tree import cluster_tree
 from viewfuse.utils.settings import checked_range
@@ -61,7 +61,7 @@ def test_a_curve_is_a_continuum():
     views = [torch.from_numpy(view + 0.1 * rng.normal(size=view.shape)).float() for view in views]
     both = torch.cat(views, dim=1)
     hidden = torch.stack([torch.cat([both[:, :5] * (v != 0), both[:, 5:] * (v != 1)], dim=1) for v in range(2)])
-    found = decided(cluster_number.Look(both, hidden, views, torch.ones(200, 2, dtype=torch.bool), both))
+    found = decided(split_tests.Look(both, hidden, views, torch.ones(200, 2, dtype=torch.bool), both))
     assert (found.chosen, found.kind) == (1, "continuum")
 
 
@@ -72,7 +72,7 @@ def test_in_few_dimensions_clusters_have_a_valley_between_them(apart, answer):
     view = torch.from_numpy(spread + apart * side[:, None] * [1, 0]).float()
     # As a network does it: the embedding is a little crisper than the view.
     embedding = view + 0.3 * torch.sign(view - view.median(dim=0).values)
-    look = cluster_number.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
+    look = split_tests.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
     found = decided(look)
     assert (found.chosen, found.kind) == answer
     assert found.splits[0]["null"] > 0.76
@@ -156,8 +156,8 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
         return SimpleNamespace(strength=strength, p_value=p, agreement=agreement_of(strength), null=0.4, **facts)
 
     look.table[:, 0] = torch.arange(n)
-    monkeypatch.setattr(cluster_number, "evidence", said)
-    own = cluster_number.Tree(groups, np.array(merges))
+    monkeypatch.setattr(split_tests, "evidence", said)
+    own = split_tests.Tree(groups, np.array(merges))
     found = splits_tested(own, look, ["a", "b"], torch.Generator())
     strengths = {made[name][0]: name for name in names}
     wanted = literal_standing(tree, n)
@@ -284,7 +284,7 @@ def test_a_wide_gap_counts_as_one_as_sides_without_a_border_do():
 @pytest.mark.parametrize(("valley", "level", "stands"), [(0.19, 0.05, True), (0.2, 0.05, False), (0.03, 0.005, False)])
 def test_the_level_of_a_valley_is_shared_as_that_of_the_gaussians_is(valley, level, stands):
     one = a_split(-1, 0, [80, 40], 2.0, null=0.8, p_value=1e-9, level=level, valley=valley)
-    assert cluster_number.tested(one, 2.0) is stands
+    assert split_tests.tested(one, 2.0) is stands
 
 
 def literal_islands(points, values, present, labels, seed):
@@ -296,7 +296,7 @@ def literal_islands(points, values, present, labels, seed):
             continue
         views = [view[rows] for view in values]
         whole = torch.from_numpy(np.concatenate([points[rows], *views], axis=1))
-        some = cluster_number.Look(
+        some = split_tests.Look(
             torch.from_numpy(points[rows]), whole[None][:0], [torch.from_numpy(view) for view in views],
             torch.from_numpy(present[rows]), whole[:, :0],
         )  # fmt: skip
@@ -336,10 +336,10 @@ def test_a_cluster_that_is_two_islands_is_found(far, islands):
     values = [points[:, :2].copy(), points.copy()]
     present = np.ones((len(labels), 2), dtype=bool)
     both = torch.from_numpy(points)
-    look = cluster_number.Look(
+    look = split_tests.Look(
         both, both[None][:0], [torch.from_numpy(v) for v in values], torch.from_numpy(present), both
     )
-    assert cluster_number.islands(look, labels, 0) == islands
+    assert split_tests.islands(look, labels, 0) == islands
     assert literal_islands(points, values, present, labels, 0) == islands
 
 

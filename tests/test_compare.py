@@ -232,6 +232,26 @@ def test_the_verb_writes_tables(blobs, tmp_path):
     assert "which is read" in refused.stderr
 
 
+@pytest.mark.parametrize("rates", ["0_0", "0,0_5", "\N{ARABIC-INDIC DIGIT ZERO}", "half"])
+def test_rates_are_plain_numbers(tmp_path, rates):
+    (tmp_path / "v.csv").write_text("id,x\ns1,1\ns2,2\ns3,4\n")
+    asked = ["--clusters", "2", "--methods", "kmeans-mean", "--rates", rates, "--out", str(tmp_path / "out")]
+    said = CliRunner().invoke(main, ["compare", str(tmp_path / "v.csv"), *asked])
+    assert (said.exit_code, said.output.count("\n")) == (2, 1)
+    assert "--rates must be numbers from 0 to 1" in said.output
+
+
+def test_labels_that_are_a_view_are_refused(tmp_path):
+    rows = [f"s{i},{i % 3}" for i in range(20)]
+    for name in ("known.csv", "values.csv"):
+        (tmp_path / name).write_text("\n".join(["id,label", *rows]))
+    known, values = (str(tmp_path / name) for name in ("known.csv", "values.csv"))
+    asked = ["--clusters", "3", "--methods", "kmeans-mean", "--labels", known, "--out", str(tmp_path / "out")]
+    said = CliRunner().invoke(main, ["compare", known, values, *asked])
+    assert said.exit_code == 2
+    assert "known.csv is a view and has the labels that it is judged by; leave it out of the views" in said.output
+
+
 def test_a_comparison_of_which_nothing_is_left_fails(blobs, tmp_path, monkeypatch):
     pd.DataFrame(blobs[0][0]).rename_axis("id").to_csv(tmp_path / "v.csv")
     monkeypatch.setattr("viewfuse.comparison.arguments.estimator_of", lambda name: partial(Told, fails=True))

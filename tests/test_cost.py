@@ -9,7 +9,7 @@ import pytest
 
 from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
 
 HANDWRITTEN = (2000, [240, 76, 216, 47, 64, 6])
 

@@ -15,6 +15,7 @@ import reference_selection as literal
 from viewfuse.fitted.clusters import typical_samples
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import confidence, kmeans, rules, tree
+from viewfuse.selection.decision_texts import label, records, restored, words
 from viewfuse.selection.decisions import (
     CellFilling,
     ClusterSource,
@@ -26,7 +27,6 @@ from viewfuse.selection.decisions import (
     Trust,
     ViewReduction,
 )
-from viewfuse.selection.messages import label, records, restored, words
 from viewfuse.selection.scores import Candidate, Merit, best_start, matched_kappa
 
 

@@ -26,12 +26,12 @@ from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import clusters
 from viewfuse.engine.training import JointStage, Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
-from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
-from viewfuse.methods.urrl.trials import Search
+from viewfuse.methods.urrl import stages
+from viewfuse.methods.urrl.config import Config, Epochs
+from viewfuse.methods.urrl.scaling_search import Search
+from viewfuse.methods.urrl.stages import EarlyStopping, embed_stored
 from viewfuse.neighbors.samples import NO_NEIGHBOR, MultiViewIndex
-from viewfuse.selection import messages, rules, scores
+from viewfuse.selection import decision_texts, rules, scores
 from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers
 from viewfuse.selection.rules import best_of_each
@@ -196,18 +196,18 @@ NOT_FINITE = "the clustering loss is not finite in epoch 6, step 1"
 def watched_run(monkeypatch, spoil, n_clusters=3):
     """A joint stage of sixteen epochs, before the second look at which the network is ruined in the way asked for."""
     settings = Config(n_clusters=n_clusters, n_heads=2, pretrain_epochs=3, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(3, 16))
     if spoil is diverge:
         diverge(monkeypatch)
     else:
-        embed, calls = training.embed_all, count()  # the first one is before the stage
+        embed, calls = stages.embed_all, count()  # the first one is before the stage
 
         def spoiled(together):
             if next(calls) >= 2:
                 spoil(together.network)
             return embed(together)
 
-        monkeypatch.setattr(training, "embed_all", spoiled)
+        monkeypatch.setattr(stages, "embed_all", spoiled)
     return train(samples_for(settings), settings, 0)
 
 
@@ -269,9 +269,9 @@ def test_a_joint_stage_that_goes_wrong_is_ended_and_taken_back(monkeypatch, spoi
 
 def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, **SMALL)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
-    monkeypatch.setattr("viewfuse.methods.urrl.training._PATIENCE", inf)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", inf)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(3, 12))
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._PATIENCE", inf)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._FALL", inf)
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     diverge(monkeypatch)
     ended, other = train_replicates([samples_for(settings, 60)] * 2, settings, [1, 1])
@@ -281,8 +281,8 @@ def test_a_joint_stage_that_was_ended_is_over_in_any_company(monkeypatch):
 
 def test_an_estimator_says_that_its_joint_stage_was_ended(monkeypatch):
     data = make_blobs(30, 3, widths=(5, 4), missing=0.3)[0]
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 16))
-    monkeypatch.setattr("viewfuse.methods.urrl.training._FALL", inf)
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(3, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._FALL", inf)
     diverge(monkeypatch)
     with pytest.warns(JointStageWarning, match="joint stage: ended early, the clustering loss is not finite"):
         model = URRL(3, **flat(**SMALL), random_state=0, scaling="standard").fit(data)
@@ -343,15 +343,15 @@ def test_training_has_no_joint_stage_to_watch_without_epochs():
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=2, joint_epochs=0, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert isinstance(run, TrainState)
-    assert messages.words(training.joint_stage_decision(run)).startswith("none")
+    assert decision_texts.words(stages.joint_stage_decision(run)).startswith("none")
 
 
 def test_a_joint_stage_that_settled_says_when(monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(1, 16))
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
-    decision = training.joint_stage_decision(train(samples_for(settings), settings, 0))
-    words = messages.words(decision)
+    decision = stages.joint_stage_decision(train(samples_for(settings), settings, 0))
+    words = decision_texts.words(decision)
     assert words == "6 of 16 epochs, as its clusters hardly got better"
 
 
@@ -579,11 +579,11 @@ def test_a_chosen_training_that_diverges_later_stops_the_fit(monkeypatch):
 def test_pretraining_ends_where_trainings_agree(monkeypatch, apart, pretrained_epochs):
     monkeypatch.setattr(rules, "CLEAR", inf)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 1))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(5, 1))
     rng = np.random.default_rng(0)
-    kinds = apart * np.repeat(np.arange(3), 40)[:, None]
-    model = URRL(3, **flat(**SMALL | {"batch_size": 40}), random_state=0).fit(
-        [kinds + rng.normal(size=(120, width)) for width in (6, 8)]
+    kinds = apart * np.repeat(np.arange(3), 20)[:, None]
+    model = URRL(3, **flat(**SMALL | {"batch_size": 60}), random_state=0).fit(
+        [kinds + rng.normal(size=(60, width)) for width in (6, 8)]
     )
     decision = model.decisions_["pretraining"]
     assert decision["chosen"] == model.history_["stage"].count("pre-training") == pretrained_epochs
@@ -596,10 +596,10 @@ def test_sets_that_were_pretrained_differently_are_trained_on_apart(monkeypatch)
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 4})
     settings = Config(n_clusters=3, n_heads=2, pretrain_epochs=3, joint_epochs=2, **SMALL)
     samples = samples_for(settings)
-    runs = [training.init_state(samples, settings, seed) for seed in range(3)]
-    training.pretrain(runs, 1)
-    training.pretrain(runs[1:2], 3)
-    training.train_jointly(runs)
+    runs = [stages.init_state(samples, settings, seed) for seed in range(3)]
+    stages.pretrain(runs, 1)
+    stages.pretrain(runs[1:2], 3)
+    stages.train_jointly(runs)
     assert [run.history["epoch"] for run in runs] == [[1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3]]
     assert [run.joint_stage.kept for run in runs] == [3, 5, 3]
 
@@ -612,25 +612,23 @@ def test_the_neighbours_reach_the_start_of_the_centres(monkeypatch):
         seen.append(neighbor_ids)
         return initial_centers(embedding, n_clusters, seed, neighbor_ids)
 
-    monkeypatch.setattr(training, "initial_centers", remembered)
+    monkeypatch.setattr(stages, "initial_centers", remembered)
     train(samples, settings, 0)
     assert seen == [samples.neighbor_ids]
 
 
 def test_a_joint_stage_that_nothing_can_judge_is_kept_as_it_ends(monkeypatch):
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (2, 8))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(2, 8))
     settings = Config(n_clusters=1, n_heads=2, **SMALL)
     run = train(samples_for(settings), settings, 0)
     assert (run.joint_stage.kept, run.joint_stage.settled) == (len(run.history["epoch"]), False)
-    assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored))[1]
+    assert len(run.history["epoch"]) == 2 + settings.epochs(len(run.stored)).joint
 
 
 @pytest.mark.parametrize(("rise", "looks"), [(-0.0002, 4), (0.0009, 4), (0.0011, 9)])
 def test_a_gain_over_three_looks_keeps_a_stage_going(monkeypatch, rise, looks):
     scores = count()
-    monkeypatch.setattr(
-        "viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3 + rise * next(scores), 1.0)]
-    )
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, 0.3 + rise * next(scores), 1.0)])
     network, stage = Looked(), JointStage()
     watch = EarlyStopping(FixedClusters(), network, torch.zeros(12, 1, 1, dtype=torch.int64), stage)
     for epoch in range(9):

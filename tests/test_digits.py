@@ -24,8 +24,8 @@ from flat import flat
 from sharded_data import quick_fit, write_shards, written
 from viewfuse import URRL, Views, read_chunks, read_views
 from viewfuse.cli import main
-from viewfuse.data import digits
-from viewfuse.data.digits import loses_digits
+from viewfuse.data import precision
+from viewfuse.data.precision import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, IgnoredColumnsWarning
@@ -392,10 +392,10 @@ def test_ten_rows_are_the_fewest_that_are_refused_in_any_form(tmp_path, form, ro
 )
 def test_of_many_cells_fifty_to_five_hundred_rows_are_looked_at(monkeypatch, n, width, cells, rows):
     seen = []
-    monkeypatch.setattr(digits, "_MOST_CELLS", cells)
-    monkeypatch.setattr(digits, "loses_digits", lambda sample: seen.append(sample) or np.zeros(width, dtype=bool))
+    monkeypatch.setattr(precision, "_MOST_CELLS", cells)
+    monkeypatch.setattr(precision, "loses_digits", lambda sample: seen.append(sample) or np.zeros(width, dtype=bool))
     values = np.arange(1.0, n * width + 1).reshape(n, width)
-    digits.lossy_columns(np.vstack([values, -values]), np.arange(2 * n) < n)
+    precision.lossy_columns(np.vstack([values, -values]), np.arange(2 * n) < n)
     (sample,) = seen
     assert sample.shape == (rows, width)
     assert (np.diff(sample[:, 0]) > 0).all()  # each once, and none that is not there

@@ -75,7 +75,7 @@ STOPS = {
     "after the fit of the bank": (training.PreparedRows, "prepare", 1, KeyboardInterrupt),
     "in the first epoch": (training.SharedStep, "checksum", 1, SettingError),
     "after a checkpoint": (training.SharedStep, "checksum", 2, KeyboardInterrupt),
-    "before the model is saved": (fit_large, "_finish", 1, KeyboardInterrupt),
+    "before the model is saved": (fit_large, "_save", 1, KeyboardInterrupt),
     "in the labels": (fit_large.LabelFiles, "_table", 2, DataError),
     "after the labels": (fit_large, "as_json", 1, KeyboardInterrupt),
 }
@@ -208,7 +208,7 @@ def test_results_do_not_replace_what_is_read(table, tmp_path):
 def test_force_overwrites_the_results_and_leaves_what_else_is_there(whole, tmp_path, monkeypatch):
     (tmp_path / "labels").mkdir()
     (tmp_path / "notes.txt").touch()
-    monkeypatch.setattr(fit_large._Job, "run", lambda *_: {})
+    monkeypatch.setattr(fit_large._Job, "_run", lambda *_: {})
     with pytest.raises(CannotWrite, match="exists already"):
         quick_fit(whole[0], tmp_path)
     quick_fit(whole[0], tmp_path, force=True)

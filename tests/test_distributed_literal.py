@@ -16,16 +16,16 @@ import reference_step
 from reference_step import Learner, Lists, encode, keys, loss_aug, loss_rec, order, uniform
 from sharded_data import write_shards, written
 from viewfuse import URRL, Config
-from viewfuse.distributed import pass_zero, training
+from viewfuse.distributed import first_pass, training
+from viewfuse.distributed.first_pass import BucketReader, Buckets, run_first_pass
 from viewfuse.distributed.fit_large import fit_large
-from viewfuse.distributed.pass_zero import BucketReader, Buckets, run_pass_zero
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
 from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -80,16 +80,15 @@ def prepared(tmp_path_factory):
     views, mask, _, ids = unlike_rows()
     folder = tmp_path_factory.mktemp("literal")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pass_zero, "_ROWS_PER_BUCKET", PER_BUCKET)
+        patch.setattr(first_pass, "_ROWS_PER_BUCKET", PER_BUCKET)
         shards = Shards(write_shards(folder / "data", as_table(views, mask, ids), 3))
         buckets = Buckets.of(N, N, BANK)
-        run_pass_zero(shards, folder / "rows", buckets, ALONE)
+        run_first_pass(shards, folder / "rows", buckets, ALONE)
         reader = BucketReader(folder / "rows", buckets, sum(WIDTHS))
         names, values = reader.bank()
         start = URRL(3, **SMALL).fit(shards.layout.views(values, names))
         rows = PreparedRows(folder / "prepared", list(WIDTHS), start._model.stored.neighbor_ids.shape[2])
-        rows.prepare(reader, shards.layout, start._model, ALONE)
-        return start._model, rows, rows.counts(buckets.number), names
+        return start._model, rows, rows.prepare(reader, shards.layout, start._model, ALONE), names
 
 
 def literal_rows():

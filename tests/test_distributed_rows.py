@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from sharded_data import rows, write_shards
-from viewfuse.distributed.pass_zero import BucketReader, Buckets, BucketWriter, lowest, parts_of, run_pass_zero
+from sharded_data import in_threads, rows, write_shards
+from viewfuse.distributed.first_pass import BucketReader, Buckets, BucketWriter, lowest, parts_of, run_first_pass
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Shards, hashed_ids
 from viewfuse.errors import CannotWrite, DataError
@@ -62,10 +62,10 @@ def broken(tmp_path, **columns):
     return write_shards(tmp_path / "rows", table, 1)
 
 
-def passed_zero(data, out, bank=10):
+def first_passed(data, out, bank=10):
     shards = Shards(data)
     buckets = Buckets.of(len(shards), len(shards), bank)
-    return run_pass_zero(shards, out, buckets, ALONE), BucketReader(out, buckets, shards.layout.width)
+    return run_first_pass(shards, out, buckets, ALONE), BucketReader(out, buckets, shards.layout.width)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def passed_zero(data, out, bank=10):
 )
 def test_what_cannot_be_used_is_refused_in_a_line(tmp_path, columns, told):
     with pytest.raises(DataError, match=told):
-        passed_zero(broken(tmp_path, **columns), tmp_path / "out")
+        first_passed(broken(tmp_path, **columns), tmp_path / "out")
 
 
 def test_data_sets_that_are_none_are_refused(tmp_path):
@@ -122,7 +122,7 @@ def one_shard(tmp_path_factory):
 
 
 def outcome(data, out):
-    facts, reader = passed_zero(data, out, bank=60)
+    facts, reader = first_passed(data, out, bank=60)
     ids, values = reader.bank()
     return {**facts.saved(), "contents": {}}, ids, values.tobytes(), reader.rows(0)[1].tobytes()
 
@@ -137,18 +137,16 @@ def test_shards_leave_no_trace_in_facts_bank_and_rows(one_shard, tmp_path, count
     assert 45 < len(found[1]) < 75
 
 
-def test_processes_leave_no_trace_either(one_shard, tmp_path, monkeypatch):
-    """Two that come one after the other; what they would tell each other is put together here."""
+def test_processes_leave_no_trace_either(one_shard, tmp_path):
     table, expected = one_shard
     data = write_shards(tmp_path / "rows", table, 3)
-    parts = []
-    monkeypatch.setattr(Processes, "gather", lambda self, value: parts.append(value) or parts[-1:])
-    monkeypatch.setattr(Processes, "wait", lambda self: None)
-    shards = Shards(data)
-    buckets = Buckets.of(len(shards), len(shards), 60)
-    for rank in (0, 1):
-        run_pass_zero(shards, tmp_path / "out", buckets, Processes(rank, 2, ALONE.device))
-        (tmp_path / "out" / "done.json").unlink(missing_ok=True)
+    shards = [Shards(data) for _ in range(2)]
+    buckets = Buckets.of(len(shards[0]), len(shards[0]), 60)
+    facts = in_threads(2, lambda own: run_first_pass(shards[own.rank], tmp_path / "out", buckets, own))
+    assert len(list((tmp_path / "out").glob("ids-*.json"))) == 2
+    for one in facts:
+        assert list(one.contents) == ["part0.parquet", "part1.parquet", "part2.parquet"]
+        assert {**one.saved(), "contents": {}} == expected[0]
     reader = BucketReader(tmp_path / "out", buckets, 10)
     ids, values = reader.bank()
     assert (ids, values.tobytes(), reader.rows(0)[1].tobytes()) == expected[1:]

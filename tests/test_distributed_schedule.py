@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from contextlib import nullcontext
 from datetime import timedelta
 from itertools import accumulate
@@ -16,6 +17,7 @@ import torch
 from safetensors import safe_open
 
 from reference_step import keys, order
+from sharded_data import in_threads
 from test_dense_literal import assert_close
 from test_distributed_literal import (
     ALONE,
@@ -31,19 +33,19 @@ from test_distributed_literal import (
     unlike_rows,
 )  # fmt: skip
 from viewfuse import Config, __version__
+from viewfuse.distributed import first_pass, shards, training
 from viewfuse.distributed import fit_large as fit_module
-from viewfuse.distributed import pass_zero, shards, training
 from viewfuse.distributed import processes as processes_module
+from viewfuse.distributed.first_pass import Buckets
 from viewfuse.distributed.fit_large import _Job
-from viewfuse.distributed.pass_zero import Buckets
 from viewfuse.distributed.processes import Processes, joined
 from viewfuse.distributed.shards import Layout
 from viewfuse.distributed.training import PreparedRows, Visit, VisitPlan, train_on_all
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState
 from viewfuse.errors import DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning, ViewfuseError
-from viewfuse.methods.urrl import training as early_stopping
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl import stages as early_stopping
+from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.utils import memory
 
 __all__ = ["prepared"]  # a fixture
@@ -117,6 +119,9 @@ def test_rows_are_divided_into_buckets(n_rows, trained, bank, number):
     assert buckets.last_in_bank == int(bank / n_rows * 2.0**64)
     edges = np.array([0, buckets.last_trained // 2, buckets.last_trained], np.uint64)
     assert buckets.of_rows(edges).tolist() == [0, int(number / 2 - 1e-9), number - 1]
+    others = np.array([buckets.last_trained + 1, 2**63, 2**64 - 1] if trained < n_rows // 2 else [], np.uint64)
+    expected = [int(key) // (2**64 // buckets.parts + 1) for key in others]
+    assert buckets.of_rows(others).tolist() == [number + min(part, buckets.parts - 1) for part in expected]
 
 
 def reads(number, rows, forget=lambda *_: None):
@@ -151,37 +156,40 @@ def test_groups_are_runs_of_rows_and_the_rest_is_left_out(prepared):
     assert torch.equal(some.neighbor_ids, every.neighbor_ids[places])
 
 
+def mapping(own):
+    """A process that does a part of all items."""
+    return SimpleNamespace(map=lambda work, items, share: [work(item) for item in items[own]])
+
+
 def test_buckets_are_made_once_and_what_they_were_made_of_goes(prepared, tmp_path):
-    model, events, waited = prepared[0], [], []
+    model, events = prepared[0], []
     rows = PreparedRows(tmp_path, list(WIDTHS), model.stored.neighbor_ids.shape[2])
 
     def values(bucket):
         events.append(("make", bucket))
         return np.ones((10 + bucket, sum(WIDTHS)), np.float32)
 
-    reader = reads(4, values, lambda b, *kinds: events.append(("forget", b, *kinds)))
-    rows.prepare(reads(3, values), LAYOUT, model, SimpleNamespace(own=lambda items: items[1:], wait=lambda: None))
+    reader = reads(4, values, lambda b: events.append(("forget", b)))
+    rows.prepare(reads(3, values), LAYOUT, model, mapping(slice(1, None)))
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["0001.npy", "0002.npy"]
-    second = SimpleNamespace(own=lambda items: items[::2], wait=lambda: waited.append(list(events)))
+    second = mapping(slice(None, None, 2))
     (tmp_path / "0002.npy").write_bytes((tmp_path / "0002.npy").read_bytes()[:-1])
     events.clear()
     rows.prepare(reader, LAYOUT, model, second)
-    assert events == [("make", 0), ("forget", 0, "keys", "rows"), ("make", 2), ("forget", 2, "keys", "rows")]
+    assert events == [("make", 0), ("forget", 0), ("make", 2), ("forget", 2)]
     events.clear()
     rows.prepare(reader, LAYOUT, model, second)
     assert [event[0] for event in events] == ["forget", "forget"]
-    assert len(waited) == 2
-    assert rows.counts(3) == [10, 11, 12]
+    assert rows.prepare(reads(3, values), LAYOUT, model, mapping(slice(None))) == [10, 11, 12]
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000.npy", "0001.npy", "0002.npy"]
 
 
-def test_a_checksum_weighs_every_weight_by_its_place(prepared):
+def test_a_checksum_is_of_the_bytes_of_all_weights(prepared):
     model, _, counts, _ = prepared
     run = state(model)
     step = training.SharedStep(run, VisitPlan.of(counts, GROUP, 12, 1, SEED), ALONE)
-    bits = [int(bit) for one in run.network.parameters() for bit in one.detach().numpy().ravel().view(np.int32)]
-    expected = sum(bit * (2 * place + 1) for place, bit in enumerate(bits))
-    assert step.checksum() % 2**64 == expected % 2**64
+    content = b"".join(one.detach().numpy().tobytes() for one in run.network.parameters())
+    assert step.checksum() == zlib.crc32(content)
 
 
 # --- the schedule
@@ -311,10 +319,10 @@ def job(bank=20, steps=1, batch_size=512, kind="cpu", size=1, out=Path("out")):
         is_first=True,
         from_first=lambda value: value,
         together=lambda work: work(),
+        first=lambda work: work(),
     )
-    asked = {"bank": bank, "steps": steps, "batch_size": batch_size, "embedding": True, "random_state": 7}
-    asked |= {"trust": False, "verbose": False}
-    return _Job(own, out, processes, 3, asked, {"config": Config(noise=0.1)})
+    asked = {"n_clusters": 3, "random_state": 7, "batch_size": batch_size, "bank": bank, "steps": steps}
+    return _Job(own, out, processes, {**asked, "embedding": True}, {"config": Config(noise=0.1)})
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cpu", (20_000, 250, 1_024)), ("cuda", (100_000, 2_500, 4_096))])
@@ -335,7 +343,21 @@ def test_every_process_has_a_small_batch_at_least(batch_size, size, is_enough):
 
 
 def test_all_on_which_results_depend():
-    assert job(30, 4, 128).facts == {
+    facts = job(30, 4, 128).facts
+    names = [
+        "n_clusters",
+        "random_state",
+        "batch_size",
+        "bank",
+        "steps",
+        "embedding",
+        "config",
+        "rows",
+        "views",
+        "shards",
+    ]
+    assert list(facts)[: len(names)] == names  # the order in which differences are told
+    assert facts == {
         "n_clusters": 3, "random_state": 7, "batch_size": 128, "bank": 30, "steps": 4, "embedding": True,
         "config": "Config(noise=0.1)", "rows": 90, "views": ["v0", "v1"], "shards": "abc",
         "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": "cpu",
@@ -345,10 +367,10 @@ def test_all_on_which_results_depend():
 @pytest.mark.parametrize(("n_rows", "told"), [(89, "1 of 90 rows have no view at all"), (90, "")])
 def test_every_row_that_is_left_out_is_told_of(monkeypatch, n_rows, told):
     facts = SimpleNamespace(n_rows=n_rows)
-    monkeypatch.setattr(fit_module, "run_pass_zero", lambda *args, **ways: facts)
+    monkeypatch.setattr(fit_module, "run_first_pass", lambda *args, **ways: facts)
     monkeypatch.setattr(_Job, "_start", lambda *_: {}["stop"])
     with pytest.raises(KeyError), pytest.warns(EmptySampleWarning, match=told) if told else nullcontext():
-        job()._run(SimpleNamespace(tell=lambda line: None))
+        job()._run(SimpleNamespace(tell=lambda line: None), trust=False)
 
 
 def test_columns_that_are_not_looked_at_are_named(tmp_path):
@@ -357,7 +379,7 @@ def test_columns_that_are_not_looked_at_are_named(tmp_path):
     with pytest.warns(
         SuspiciousDataWarning, match=r"9 column\(s\) .* are ignored: c0, c1, c2, c3, c4, c5, c6, c7; name"
     ):
-        own.begin(force=False)
+        own._claim(force=False)
 
 
 def test_seconds_are_rounded(monkeypatch):
@@ -374,7 +396,7 @@ def test_no_more_rows_are_kept_than_are_trained_on(monkeypatch, tmp_path, bank, 
     asked = []
     monkeypatch.setattr(fit_module.Buckets, "of", lambda *args: asked.append(args) or {}["stop"])
     with pytest.raises(KeyError):
-        job(bank, steps, batch, out=tmp_path)._run(SimpleNamespace(tell=lambda line: None))
+        job(bank, steps, batch, out=tmp_path)._run(SimpleNamespace(tell=lambda line: None), trust=False)
     assert asked == [(90, expected, bank)]
 
 
@@ -398,10 +420,9 @@ def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, 
 
     monkeypatch.setattr(fit_module, "URRL", Fit)
     own, told = job(out=tmp_path), []
-    own.verbose = True
     reader = SimpleNamespace(bank=lambda: (["x", "y"], np.arange(10, dtype=np.float32).reshape(2, 5)))
     folder = tmp_path / "checkpoint"
-    assert own._start(reader, SimpleNamespace(tell=told.append)) == (folder / "start", "cpu")
+    assert own._start(reader, SimpleNamespace(tell=told.append, is_shown=True)) == (folder / "start", "cpu")
     options = {
         "checkpoint": folder / "fit",
         "verbose": True,
@@ -420,16 +441,15 @@ def test_the_fit_of_the_bank_has_a_checkpoint_and_the_seed_of_the_run(tmp_path, 
 
 def test_the_training_on_all_rows_has_what_was_asked_for_and_what_the_bank_decided(prepared, tmp_path, monkeypatch):
     events, runs, model = [], [], prepared[0]
-    rows = SimpleNamespace(prepare=lambda *args: events.append(args[1:]), counts=lambda n: [30] * n)
+    rows = SimpleNamespace(prepare=lambda *args: events.append(args[1:]) or [30, 30])
     monkeypatch.setattr(fit_module, "PreparedRows", lambda *args: events.append(args) or rows)
     monkeypatch.setattr(fit_module, "train_on_all", lambda run, *args: runs.append(run) or events.append(args))
-    monkeypatch.setattr(fit_module, "_finish", lambda start, run: events.append("finish"))
+    monkeypatch.setattr(fit_module, "_save", lambda *args: events.append(args))
     evidence = {"joint_stage": {"evidence": {"clustering_weight": 0.125}}}
-    start = SimpleNamespace(_model=model, save=events.append, decisions_=evidence, history_={"epoch": [1, 2]})
+    start = SimpleNamespace(_model=model, decisions_=evidence, history_={"epoch": [1, 2]})
     own, waited = job(30, 9, 24, out=tmp_path), []
-    own.checkpoint, own.processes.wait = Checkpoint(tmp_path / "c", {}), lambda: waited.append(1)
-    reader = SimpleNamespace(buckets=SimpleNamespace(number=2))
-    own._train(start, reader, SimpleNamespace(tell=lambda line: None))
+    own.checkpoint, own.processes.first = Checkpoint(tmp_path / "c", {}), lambda work: waited.append(work())
+    own._train(start, None, SimpleNamespace(tell=lambda line: None))
     depth = model.stored.neighbor_ids.shape[2]
     assert events[:2] == [(tmp_path / "checkpoint" / "prepared", [3, 2], depth), (LAYOUT, model, own.processes)]
     given, plan, processes, checkpoint, _ = events[2]
@@ -437,9 +457,9 @@ def test_the_training_on_all_rows_has_what_was_asked_for_and_what_the_bank_decid
     assert (given, processes, plan) == (rows, own.processes, VisitPlan.of([30, 30], size, 24, 9, 7))
     assert checkpoint._prefix == "all-"
     assert checkpoint._clock is own.checkpoint._clock
-    assert events[3:] == ["finish", tmp_path / "model"]
+    assert events[3:] == [(start, runs[0], tmp_path / "model")]
     assert list(own.seconds) == ["neighbours", "training"]
-    assert waited == [1]
+    assert waited == [None]
     (run,) = runs
     missing = 1 - model.stored.present.double().mean().item()
     assert run.numbers == {"view_dropout": pytest.approx(0.15 + 0.85 * missing**2), "clustering_weight": 0.125}
@@ -451,14 +471,14 @@ def test_the_training_on_all_rows_has_what_was_asked_for_and_what_the_bank_decid
 def test_the_clusters_of_the_bank_are_those_of_the_trained_network(prepared):
     """Neighbours are counted by where the network that learned from all rows places them."""
     model, seen = prepared[0], []
-    start = SimpleNamespace(
-        _model=model, decisions_={}, objectives_=[4.0], _take_over=lambda *fitted: seen.extend(fitted)
-    )
+    take_over = {"_take_over": lambda *fitted: seen.extend(fitted), "save": seen.append}
+    start = SimpleNamespace(_model=model, decisions_={}, objectives_=[4.0], **take_over)
     run = state(model)
     run.history["total"].append(2.0)
     run.history["epoch"].append(5)
-    fit_module._finish(start, run)
-    trained, embedding, history, objectives, _ = seen
+    fit_module._save(start, run, "folder")
+    trained, embedding, history, objectives, _, folder = seen
+    assert folder == "folder"
     assert (objectives, history) == ([4.0, 2.0], run.history)
     expected = model.method.embed(run.network, run.stored, run.stored)
     assert_close(embedding, expected, rtol=1e-4, atol=1e-5)
@@ -482,8 +502,24 @@ def test_errors_of_all_processes_are_one(monkeypatch):
         three.together(lambda: (_ for _ in ()).throw(MemoryError()))
     others[:] = ["a", "b"]
     assert three.from_first("c") == "a"
-    assert [Processes(rank, 3, three.device).own(range(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert [Processes(rank, 3, three.device).is_first for rank in range(3)] == [True, False, False]
+
+
+def test_the_work_of_all_is_divided_and_known_to_all():
+    shares = [list(range(7))[rank::3] for rank in range(3)]
+    did = in_threads(3, lambda own: own.map(lambda i: (own.rank, i), range(7)))
+    assert did == [[(next(r for r in range(3) if i in shares[r]), i) for i in range(7)]] * 3
+    assert in_threads(3, lambda own: own.map(str, range(2))) == [["0", "1"]] * 3
+    assert in_threads(2, lambda own: own.first(lambda: f"by {own.rank}")) == ["by 0"] * 2
+    for fault in (MemoryError, FileNotFoundError):  # alone there is nobody who waits, and verbs know what to say
+
+        def work(_, fault=fault):
+            raise fault
+
+        with pytest.raises(fault):
+            ALONE.map(work, [1])
+        with pytest.raises(ViewfuseError, match=f"process 0: {fault.__name__}"):
+            in_threads(2, lambda own: own.map(work, [1]))
 
 
 class Group:
@@ -528,7 +564,7 @@ def test_processes_share_the_gpus_of_their_machine(monkeypatch):
 
 
 def test_limits_by_size_are_these():
-    assert (pass_zero._ROWS_PER_BUCKET, pass_zero._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
+    assert (first_pass._ROWS_PER_BUCKET, first_pass._MOST_BUCKETS, BANK, PER_BUCKET) == (131_072, 256, 30, 30)
     assert (shards._ROWS, memory._ROWS_AT_A_TIME, training._SHARE) == (16_384, 65_536, 4)
     assert processes_module._PATIENCE.total_seconds() == 86_400
 

@@ -12,14 +12,14 @@ import torch
 
 from sharded_data import rows, write_shards
 from viewfuse import URRL, Config
-from viewfuse.distributed.pass_zero import BucketReader, Buckets, run_pass_zero
+from viewfuse.distributed.first_pass import BucketReader, Buckets, run_first_pass
 from viewfuse.distributed.processes import Processes, joined
 from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import PreparedRows, SharedStep, VisitPlan, train_on_all
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.errors import Diverged
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -31,13 +31,13 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     shards = Shards(write_shards(folder / "data", rows(150)[0], 2))
     buckets = Buckets.of(150, 150, 60)
-    run_pass_zero(shards, folder / "rows", buckets, ALONE)
+    run_first_pass(shards, folder / "rows", buckets, ALONE)
     reader = BucketReader(folder / "rows", buckets, 10)
     ids, values = reader.bank()
     short = {"config": Config(pretrain_epochs=1, joint_epochs=1, hidden_dim=8, embedding_dim=8), "scaling": "standard"}
     model = URRL(3, **short, device="cpu", random_state=0).fit(shards.layout.views(values, ids))._model
     found = PreparedRows(folder / "prepared", [4, 6], model.stored.neighbor_ids.shape[2])
-    found.prepare(reader, shards.layout, model, ALONE)
+    assert found.prepare(reader, shards.layout, model, ALONE) == [150]
     return model, found
 
 
@@ -53,7 +53,7 @@ def train(prepared, processes, steps=4):
     """Global batches of 10 groups of 4 rows."""
     model, found = prepared
     run = state(model)
-    plan = replace(VisitPlan.of(found.counts(1), 4, 40, steps, seed=3), groups=10)
+    plan = replace(VisitPlan.of([150], 4, 40, steps, seed=3), groups=10)
     train_on_all(run, found, plan, processes, Checkpoint(), SILENT)
     return run
 
@@ -123,9 +123,8 @@ def test_the_sizes_of_the_clusters_are_those_of_the_whole_batch(prepared, alone,
 
 
 def test_different_weights_are_noticed(prepared, monkeypatch):
-    monkeypatch.setattr(Processes, "gather", lambda self, value: [value, value + 1])
+    monkeypatch.setattr(Processes, "gather", lambda self, value: [value, value and value + 1])
     monkeypatch.setattr(Processes, "from_first", lambda self, value: value)
-    monkeypatch.setattr(Processes, "wait", lambda self: None)
     with pytest.raises(Diverged, match="after epoch 1 on all rows the processes have different weights"):
         train(prepared, ALONE)
 

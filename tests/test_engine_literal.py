@@ -22,8 +22,8 @@ from viewfuse.engine.batches import epoch_keys, replicate_seeds, seed_under_scal
 from viewfuse.engine.checkpoint import Checkpoint, differences, is_ours
 from viewfuse.engine.training import Epoch, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
-from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl import stages
+from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn import layers as graphed_step
 from viewfuse.nn.layers import Adam, GraphedStep
@@ -79,7 +79,8 @@ def test_an_epoch_is_written_down(monkeypatch):
     clock = iter([10.0, 12.5, 20.0, 21.0])
     monkeypatch.setattr(engine.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(Epoch, "run", lambda self, epoch: next(terms))
-    Training(runs).run(Stage("joint", 2, 4, 0.1, None), SimpleNamespace(advance=told.append))
+    watches = [SimpleNamespace()] * 3
+    Training(runs).run(Stage("joint", 2, 4, 0.1, None, watches=watches), SimpleNamespace(advance=told.append))
     assert {name: values[4:] for name, values in runs[0].history.items()} == {
         "epoch": [5, 6], "stage": ["joint"] * 2, "rec": [3.0, 6.0], "rob": [4.0, 0.0], "total": [5.0, 6.0],
         "seconds": [2.5, 1.0],
@@ -104,19 +105,19 @@ def test_the_terms_that_broke_first_are_named():
 
 def test_an_embedding_that_is_not_finite_stops_with_the_epoch():
     run = state(stored=samples(3), **had(7))
-    assert training.embed_stored(run).tolist() == [[0.0], [10.0], [20.0]]
+    assert stages.embed_stored(run).tolist() == [[0.0], [10.0], [20.0]]
     run.stored.values[0][1] = torch.nan
     with pytest.raises(Diverged, match="the embedding is not finite after epoch 7"):
-        training.embed_stored(run)
+        stages.embed_stored(run)
 
 
 def test_trainings_side_by_side_are_alike_and_groups_are_even(monkeypatch):
-    monkeypatch.setattr(training, "max_stacked", lambda network, device: 3)
+    monkeypatch.setattr(stages, "max_stacked", lambda network, device: 3)
     runs = [state(seed) for seed in range(7)]
     runs += [state(10, **had(2)), state(11, samples(5)), state(12, samples(6, (3, 1))), state(13), state(14, **had(2))]
-    found = [[run.seed for run in group] for group in training.stacked_groups(runs)]
+    found = [[run.seed for run in group] for group in stages.stacked_groups(runs)]
     assert found == [[0, 1, 2], [3, 4, 5], [6, 13], [10, 14], [11], [12]]
-    assert [len(group) for group in training.stacked_groups(runs[:4])] == [2, 2]
+    assert [len(group) for group in stages.stacked_groups(runs[:4])] == [2, 2]
 
 
 def test_all_that_was_learned_in_another_process_is_taken_over():
@@ -179,15 +180,15 @@ def test_a_few_samples_have_small_passes(n, expected):
 
 
 def test_all_networks_of_a_gpu_are_embedded_in_passes_of_so_many_rows(monkeypatch):
-    monkeypatch.setattr(training, "rows_for_all", lambda n, device: None)
-    monkeypatch.setattr(training, "_MOST_ROWS", 12)
-    monkeypatch.setattr(training, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(stages, "rows_for_all", lambda n, device: None)
+    monkeypatch.setattr(stages, "_MOST_ROWS", 12)
+    monkeypatch.setattr(stages, "_LEAST_ROWS", 2)
     for count, size in ((3, 4), (12, 2)):
         sets = [samples(6) for _ in range(count)]
         for r, own in enumerate(sets):
             own.values[0] += 6 * r
         together = Training([state(r, own) for r, own in enumerate(sets)])
-        found = training.embed_all(together)
+        found = stages.embed_all(together)
         assert found[:, :, 0].tolist() == [[60.0 * r + 10 * i for i in range(6)] for r in range(count)]
         assert together.runs[0].method.sizes == [count * size] * -(-6 // size)
 
@@ -445,3 +446,11 @@ def test_keys_of_places_are_as_far_apart_as_numbers_are_drawn():
     found = segments(key, torch.tensor([[0, 3], [1, 7]]), 10)
     expected = [[(int(key) + place * 10 * increment) % 2**64 for place in row] for row in ([0, 3], [1, 7])]
     assert [[number % 2**64 for number in row] for row in found.tolist()] == expected
+
+
+def test_a_stage_after_one_that_was_ended_early_is_trained_and_written_down(monkeypatch):
+    run = state(1, **had(2))
+    run.joint_stage.settled = True
+    monkeypatch.setattr(Epoch, "run", lambda self, epoch: {"rec": torch.ones(3, 1)})
+    Training([run]).run(Stage("afterwards", 2, 4, 0.1, None))
+    assert run.history["stage"] == ["joint"] * 2 + ["afterwards"] * 2

@@ -12,10 +12,10 @@ import torch
 
 from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
-from viewfuse.data.known.knowledge import NOTHING
+from viewfuse.data.side_information.knowledge import NOTHING
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.methods import base
-from viewfuse.methods.choosing_k import Choice
+from viewfuse.methods.number_of_clusters import Choice
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
 from viewfuse.selection.decisions import ClusterNumber
@@ -76,21 +76,23 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
     asked = {"fill": "median", "reduction": "none", "scaling": "view", "n_clusters": 4, **params}
     seen = handed_on(monkeypatch, **asked)
     assert list(seen) == ["fit"]
-    (views,), config, scaling, given, device, ways = seen["fit"]
-    assert views.ids.tolist() == [f"s{i}" for i in range(40)]
+    (source,), config, scaling, given, device, ways = seen["fit"]
+    assert source.reduced.ids.tolist() == [f"s{i}" for i in range(40)]
     assert config == Config(4, embedding_dim=8, hidden_dim=8, batch_size=16, n_heads=2,
                             effort=params.get("effort", "auto"))  # fmt: skip
     assert (scaling, given, device) == ("view", [seeds], torch.device("cpu"))
-    assert (ways["fill"], ways["reduction"], ways["begun"]) == ("median", "none", None)
+    assert (source.filler.how, ways["begun"]) == ("median", None)
+    assert list(source.decisions[1].asked) == ["first", "second"]
     assert ways["threads"] == 10 * len(seeds) + 40
     assert ways["checkpoint"] is None
 
 
 def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
     seen = handed_on(monkeypatch, chosen=6, cluster_range=(3, 9), n_init=2, fill="median")
-    views, config, within, scaling, seed, device, ways = seen["choice"]
-    assert (len(views), config.n_clusters, within, scaling, seed) == (40, 1, (3, 9), "auto", 7)
-    assert (device, ways["fill"], ways["reduction"]) == (torch.device("cpu"), "median", "auto")
+    source, config, within, scaling, seed, device, ways = seen["choice"]
+    assert (len(source.reduced), config.n_clusters, within, scaling, seed) == (40, 1, (3, 9), "auto", 7)
+    assert (device, source.filler.how, ways["threads"]) == (torch.device("cpu"), "median", 60)
+    assert seen["fit"][0] == [source]
     assert seen["fit"][1].n_clusters == 6
     assert seen["fit"][-1]["begun"] == "begun"
 

@@ -18,11 +18,11 @@ from viewfuse import URRL, Views
 from viewfuse.engine.training import Progress
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import fit as fit_module
-from viewfuse.methods.urrl import trials
-from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl import scaling_search
+from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.network import fit_bytes
-from viewfuse.methods.urrl.training import embed_stored, init_state
-from viewfuse.methods.urrl.trials import Search, check_memory, take_over
+from viewfuse.methods.urrl.scaling_search import Search, check_memory, take_over
+from viewfuse.methods.urrl.stages import embed_stored, init_state
 from viewfuse.selection import rules
 from viewfuse.selection.scores import Merit
 
@@ -42,16 +42,16 @@ def fitted_events(monkeypatch, find, *, seeds=(5,), scaling="auto", breaks=(), e
     monkeypatch.setattr(fit_module, "_best", lambda search: search)
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 4)
     monkeypatch.setattr(Config, "early_epochs", lambda self, n: early)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(9, 6))
 
     def kmeans(samples, k, seed, *weights):
         assert (k, seed) == (3, seeds[0])  # the same for all trainings, so that they are compared with one partition
         return {"k-means": GROUPS}
 
-    monkeypatch.setattr(trials, "candidate_partitions", kmeans)
-    monkeypatch.setattr(trials, "clearly_better", lambda other, own, **_: False)
+    monkeypatch.setattr(scaling_search, "candidate_partitions", kmeans)
+    monkeypatch.setattr(scaling_search, "clearly_better", lambda other, own, **_: False)
     views, config, progress = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY, **settings), Expected()
-    (chosen,) = fit_module.fit_models([views], config, scaling, [list(seeds)], CPU, progress=progress)
+    (chosen,) = fit_module.fit_models([Source.of(views)], config, scaling, [list(seeds)], CPU, progress=progress)
     return events, chosen, progress.epochs
 
 
@@ -154,7 +154,7 @@ class TestWhatIsTrained:
 
 @pytest.mark.parametrize(("agreed", "settled"), [(0.8, True), (0.79, False), (None, False)])
 def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, settled):
-    monkeypatch.setattr(trials, "agreement", lambda own, others: agreed)
+    monkeypatch.setattr(scaling_search, "agreement", lambda own, others: agreed)
     nothing = Search(None, Config(), [], CPU, [], asked=False, found=[np.zeros(3)])
     assert nothing.settled == settled
     nothing.clear = True
@@ -165,7 +165,7 @@ def test_trainings_that_agree_from_a_bound_on_are_settled(monkeypatch, agreed, s
 def watched_fit(monkeypatch):
     """A function that fits, and returns the estimator, the trainings as they ended, and what k-means found."""
     ended, references, joint = [], [], fit_module.train_jointly
-    find = trials.candidate_partitions
+    find = scaling_search.candidate_partitions
 
     def end(runs, **ways):
         joint(runs, **ways)
@@ -177,8 +177,8 @@ def watched_fit(monkeypatch):
         references.append(find(*args)["k-means"])
         return {"k-means": references[-1]}
 
-    monkeypatch.setattr(trials, "candidate_partitions", found)
-    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
+    monkeypatch.setattr(scaling_search, "candidate_partitions", found)
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]
@@ -281,7 +281,7 @@ def test_one_scaling_of_several_is_compared_as_it_was_when_it_was_chosen(watched
         tried.extend((run, run.clusters.numpy().copy()) for run in runs if not any(run is own for own, _ in tried))
 
     monkeypatch.setattr(fit_module, "pretrain", seen)
-    monkeypatch.setattr(trials, "clearly_better", lambda other, own, **_: False)
+    monkeypatch.setattr(scaling_search, "clearly_better", lambda other, own, **_: False)
     model, [(kept, z, centers)], _ = watched_fit(pretrain_epochs=1, joint_epochs=2, learning_rate=0.005)
     start = next(own for run, own in tried if run is kept)
     others = [own for run, own in tried if run is not kept]
@@ -300,9 +300,9 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
         asked.append((labels, n_clusters))
         return embedding[[0, 20, 40]] if learned else None
 
-    monkeypatch.setattr(trials, "centers_of", taught)
+    monkeypatch.setattr(scaling_search, "centers_of", taught)
     poor, good = Merit(0.1, 0.1, 1.0), Merit(0.9, 0.9, 1.0)
-    monkeypatch.setattr(trials, "merits", lambda parts, ids, k, views: [poor, good, poor][: len(parts)])
+    monkeypatch.setattr(scaling_search, "merits", lambda parts, ids, k, views: [poor, good, poor][: len(parts)])
     model, [(run, z, _)], references = watched_fit(scaling="minmax", pretrain_epochs=1, joint_epochs=0)
     assert (asked[0][0].tolist(), asked[0][1]) == (references[0].tolist(), 3)
     assert model.decisions_["clusters"]["chosen"] == ("k-means" if learned else "network")
@@ -315,8 +315,8 @@ def test_a_network_that_was_taught_is_compared_with_itself_before(watched_fit, m
 
 @pytest.mark.usefixtures("three_scalings")
 def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch):
-    monkeypatch.setattr(trials, "candidate_partitions", lambda samples, k, seed, *weights: {"k-means": GROUPS})
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (9, 6))
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda samples, k, seed, *weights: {"k-means": GROUPS})
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(9, 6))
     assert search_of().most_epochs(4) == 3 * 4 + 5 + 6
     assert search_of(seeds=(5, 6)).most_epochs(4) == 2 * (3 * 4 + 5 + 6)
     assert search_of(effort="quick").most_epochs(4) == 4 + 5 + 6
@@ -331,8 +331,8 @@ def test_the_most_epochs_are_those_of_all_scalings_that_may_be_tried(monkeypatch
 def test_a_long_wait_is_told_in_minutes_of_all_trainings(monkeypatch):
     asked, search = [], search_of(seeds=(5, 6))
     seconds = iter([30.0, 30.1, 120.0])
-    monkeypatch.setattr(trials, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
-    monkeypatch.setattr(trials, "measured_step", lambda *args: asked.append(args) or 0.125)
+    monkeypatch.setattr(scaling_search, "fit_seconds", lambda *args: asked.append(args) or next(seconds))
+    monkeypatch.setattr(scaling_search, "measured_step", lambda *args: asked.append(args) or 0.125)
     words = "training takes up to about {} minutes on this CPU"
     assert [search.long_wait() for _ in range(3)] == ["", words.format(2), words.format(4)]
     widths, config = search.source.reduced.widths, search.config
@@ -371,7 +371,7 @@ def test_a_fit_that_memory_does_not_hold_is_refused_before_it_begins(monkeypatch
     views, settings = Views(make_blobs(60, 3)[0]), Config(n_clusters=3, **TINY)
     needed = fit_bytes(60, views.widths, settings)
     for free, refused in ((needed, False), (needed - 1, True)):
-        monkeypatch.setattr(trials, "free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr(scaling_search, "free_bytes", lambda device, free=free: free)
         if refused:
             with pytest.raises(
                 MemoryError, match=f"60 samples with columns .* {needed:,} bytes, but only {free:,} are"

@@ -13,7 +13,7 @@ from conftest import make_blobs
 from run_folders import SPLITS
 from viewfuse import URRL, Config
 from viewfuse.errors import DataError, SettingError
-from viewfuse.plots import places
+from viewfuse.plots import layout
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_the_map_is_coloured_by_clusters_by_missing_views_and_by_what_is_given(m
 
 def test_places_are_looked_for_once_and_are_not_saved(model, ax, monkeypatch):
     calls = []
-    monkeypatch.setattr(places, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
+    monkeypatch.setattr(layout, "plane", lambda points: calls.append(len(points)) or points[:, :2].T)
     monkeypatch.setattr(model, "_places", None)
     model.plot_map(ax=ax)
     model.plot_map("confidence", ax=ax)

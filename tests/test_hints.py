@@ -14,14 +14,15 @@ from click.testing import CliRunner
 from flat import flat
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.known.hints import UNKNOWN, Hints
-from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import method as losses
-from viewfuse.methods.urrl import trials
+from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl import scaling_search
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
 from viewfuse.neighbors.samples import NO_NEIGHBOR
-from viewfuse.selection.messages import label, restored, words
+from viewfuse.selection.decision_texts import label, restored, words
+from viewfuse.selection.decisions import KnownClasses
 
 TINY = {"pretrain_epochs": 3, "joint_epochs": 2, "hidden_dim": 8, "embedding_dim": 8, "scaling": "standard"}
 IDS = np.array([f"s{i}" for i in range(7)])
@@ -218,6 +219,9 @@ def test_a_fit_with_hints_names_its_clusters_and_doubts_a_wrong_one(tmp_path):
     found = model.decisions_["hints"]
     assert found["chosen"] == known.sum() + 1
     assert list(found["evidence"]) == classes.tolist()
+    own = {name: sum(model.labels_[i] == c for i in np.flatnonzero(y == name)) for c, name in enumerate(classes)}
+    assert found["with_class"] == own
+    assert f"cluster 0 is ash ({own['ash']} of {(y == 'ash').sum()})" in found["why"]
     assert found["doubtful"] == {str(wrong): "elm"}
     assert found["agreed"] == sum(classes[model.labels_[i]] == y[i] for i in [*np.flatnonzero(known), wrong])
     assert model.history_["hints"][:3] == [0.0] * 3
@@ -382,7 +386,7 @@ def test_the_network_takes_the_centres_of_the_classes(monkeypatch):
         expected.append(nearest(embedding, centers))
         return centers
 
-    monkeypatch.setattr(trials, "class_centers", means)
+    monkeypatch.setattr(scaling_search, "class_centers", means)
     model = fitted(views, partly(truth))
     assert model.decisions_["clusters"]["chosen"] == "hints"
     assert "those of the hints, which the network was taught, as more are" in model.decisions_["clusters"]["why"]
@@ -392,12 +396,20 @@ def test_the_network_takes_the_centres_of_the_classes(monkeypatch):
 
 def test_clusters_of_the_tree_have_the_numbers_of_the_classes_that_are_followed(monkeypatch):
     found = np.array([2, 2, 2, 0, 0, 1, 1])
-    monkeypatch.setattr(trials, "tree_clusters", lambda *_: found)
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: found)
     run = SimpleNamespace(method=SimpleNamespace(n_clusters=3), known=Guidance(), seed=0)
     trial = SimpleNamespace(run=run, prepared=SimpleNamespace(stored=SimpleNamespace(neighbor_ids=None)))
-    assert trials.Trial.tree(trial, None)["tree"].tolist() == found.tolist()
+    assert scaling_search.Trial.tree(trial, None)["tree"].tolist() == found.tolist()
     classes, doubted = torch.tensor([0, 1, 1, -1, -1, -1, 2]), torch.arange(7) % 3 > 0
     run.known = Guidance(classes, doubted)
-    assert trials.Trial.tree(trial, None)["tree"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    monkeypatch.setattr(trials, "tree_clusters", lambda *_: None)
-    assert trials.Trial.tree(trial, None) == {}
+    assert scaling_search.Trial.tree(trial, None)["tree"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+    assert scaling_search.Trial.tree(trial, None) == {}
+
+
+def test_a_cluster_that_holds_another_class_is_said():
+    found = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 2, {}, with_class={"b": 1, "cd8": 1})
+    said = "2 are with their class: cluster 0 is b (1 of 1), cluster 1 is NOT cd8 (1 of 2)"
+    assert words(found) == f"3 of 9 samples, {said}"
+    before = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 2, {})  # as models of before have it
+    assert words(before).endswith("cluster 0 is b, cluster 1 is cd8")

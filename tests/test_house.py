@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from viewfuse.methods.urrl.config import Epochs
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "viewfuse"
 ROOMS = (
@@ -26,8 +28,8 @@ ROOMS = (
 """Packages, and modules on top, in the order in which the data walk through them; each may import those before it."""
 WITHOUT_TORCH = (
     "utils.atomic", "utils.memory", "data.views", "data.scaling", "data.checks", "io.readers", "io.writers",
-    "methods.urrl.config", "metrics", "missing", "datasets", "reduction.frontend", "report.page",
-    "cli.inspect", "cli.fit", "cli.predict", "cli.later",
+    "methods.urrl.config", "metrics", "missing", "datasets", "reduction.reduce", "report.page",
+    "cli.inspect", "cli.fit", "cli.predict", "cli.runs",
 )  # fmt: skip
 """They do without scikit-learn as well: both take longer to import than most commands run."""
 
@@ -107,7 +109,7 @@ def test_unknown_names_are_unknown():
 @pytest.mark.parametrize("epochs", [(5, 0), pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "default"])
 def test_readme_example_runs(capsys, monkeypatch, epochs):
     if epochs:
-        monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: epochs)
+        monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(*epochs))
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
     scope: dict = {}
@@ -151,7 +153,7 @@ EXAMPLES = [path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text()]
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=module_name)
 def test_examples_of_docstrings_run(path, monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (5, 0))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(5, 0))
     found = doctest.testmod(importlib.import_module(module_name(path)))
     assert found.attempted > 0
     assert found.failed == 0

@@ -246,23 +246,47 @@ def test_what_does_not_fit_together_is_the_files_fault(tmp_path, monkeypatch):
         read_views(path)
 
 
-def test_what_comes_back_is_checked():
-    packed = jobs.Packed()
-    facts = packed.array(np.ones((2, 2)))
-    found = jobs.Unpacked(packed.files, *packed.close_with({}))
-    assert found.array(facts).tolist() == [[1, 1], [1, 1]]
-    for lie in ({"dtype": "|O"}, {"shape": [2, 2**40]}, {"start": 2**40}, {"shape": [-1, 2]}):
+@pytest.mark.parametrize(
+    ("was", "lie"),
+    [("<f8", "|O8"), ("(2, 2)", "(2, 2**40)"), ("(2, 2)", "(-1, 2)"), ("(2, 2)", f"(2, {2**40})"), ("<f8", "|V999")],
+)
+def test_what_comes_back_is_checked(was, lie):
+    with jobs.new_file() as file:
+        start, files = jobs.pack(file, {"found": np.ones((2, 2))})
+        assert jobs.unpack(files, start)["found"].tolist() == [[1, 1], [1, 1]]
+        header = os.pread(file.fileno(), 128, 0)
+        os.pwrite(file.fileno(), header.replace(was.encode(), lie.encode())[:127] + b"\n", 0)
+        with pytest.raises((DataError, ValueError, TypeError)):
+            jobs.unpack(files, start)
+
+
+def test_an_array_that_is_said_to_lie_elsewhere_is_refused():
+    with jobs.new_file() as file:
+        start, _ = jobs.pack(file, {"found": {"\0kind": "array", "start": 2**40}})
         with pytest.raises((DataError, ValueError)):
-            found.array(facts | lie)
-    packed.close()
+            jobs.unpack([file.fileno()], start)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (3, 0), (5,), ()])
+def test_arrays_of_any_shape_and_order_come_back(order, shape):
+    given = np.asarray(np.arange(np.prod(shape)).reshape(shape), order=order)
+    several = {"first": np.array(["a", "bc"]), "given": given, "part": np.eye(4)[::2, 1:3], "empty": np.array([""])}
+    with jobs.new_file() as file:
+        start, files = jobs.pack(file, several)
+        found = jobs.unpack(files, start)
+    for name, array in several.items():
+        assert np.array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+        assert found[name].ctypes.data % 8 == 0
 
 
 def test_messages_arrive_in_parts_and_values_as_they_were():
     parts = ("use ", Setting("blocks", {"dtype": "start"}), Advice((" or ", Setting("header"))))
     view = FileView(Path("x"), "x", sparse.csr_array(np.eye(2)), ["a", 2], ["p", None])
-    packed = jobs.Packed()
-    facts = jobs.Unpacked(packed.files, *packed.close_with({"error": ["DataError", parts], "contents": view})).facts
-    packed.close()
+    with jobs.new_file() as file:
+        start, _ = jobs.pack(file, {"error": ["DataError", parts], "contents": view})
+        facts = jobs.unpack([file.fileno()], start)
     error = client._message(*facts["error"])
     assert (type(error), error.parts) == (DataError, parts)
     found = facts["contents"]

@@ -27,9 +27,9 @@ from viewfuse.io import safety as spool
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
-from viewfuse.serve import gate, replies, worker
+from viewfuse.serve import middleware, replies, worker
 from viewfuse.serve.bodies import Busy, Limits, TooLarge
-from viewfuse.serve.gate import Metrics
+from viewfuse.serve.middleware import Metrics
 from viewfuse.utils.settings import named_values
 
 HERE = Path("here.csv")
@@ -415,16 +415,16 @@ def test_patterns_that_are_known_are_counted_as_such_when_there_are_many():
 
 
 def test_who_may_pass_the_gate():
-    here = gate.Gate(None, metrics=Metrics(frozenset()), token=None, host="127.0.0.1")
+    here = middleware.Middleware(None, metrics=Metrics(frozenset()), token=None, host="127.0.0.1")
     for name, may_pass in ((b"127.0.0.1:80", True), (b"[::1]:8000", True), (b"[::1]", True), (b"LOCALHOST", True),
                            (b"", False), (b"localhost:80:80", False), (b"localhost.x", False)):  # fmt: skip
         assert (here._refusal({"headers": [(b"host", name)], "path": "/"}) is None) == may_pass, name
     addresses = ("::1", "127.9.9.9", "0.0.0.0", "10.127.0.1")
-    assert [gate.is_local(address) for address in addresses] == [True, True, False, False]
-    assert gate._is_known(b"Bearer  t ", "t")
-    assert not gate._is_known(b"Bearer tt", "t")
-    assert gate._is_known(b"Basic YTp0OnQ=", "t:t")  # a:t:t
-    assert not gate._is_known(b"Basic dDp4", "t")  # the token as the name
+    assert [middleware.is_local(address) for address in addresses] == [True, True, False, False]
+    assert middleware._is_known(b"Bearer  t ", "t")
+    assert not middleware._is_known(b"Bearer tt", "t")
+    assert middleware._is_known(b"Basic YTp0OnQ=", "t:t")  # a:t:t
+    assert not middleware._is_known(b"Basic dDp4", "t")  # the token as the name
 
 
 def test_answers_say_each_thing_of_its_own_sample():
@@ -476,7 +476,7 @@ def test_the_gate_measures_how_long_an_answer_takes():
         sent.append(message)
 
     asyncio.run(
-        gate.Gate(answer, metrics=metrics, token=None, host="0.0.0.0")(
+        middleware.Middleware(answer, metrics=metrics, token=None, host="0.0.0.0")(
             {"type": "http", "path": "/x", "headers": []}, None, send
         )
     )
@@ -484,7 +484,7 @@ def test_the_gate_measures_how_long_an_answer_takes():
     assert found['viewfuse_requests_total{path="/x",status="418"}'] == "1"
     assert 0.001 < float(found['viewfuse_request_seconds_sum{path="/x"}']) < 60
     assert (b"own", b"1") in sent[0]["headers"]
-    assert len(sent[0]["headers"]) == 1 + len(gate._HEADERS)
+    assert len(sent[0]["headers"]) == 1 + len(middleware._HEADERS)
     assert "headers" not in sent[1]
 
 

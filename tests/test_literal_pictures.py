@@ -17,10 +17,10 @@ from run_folders import SPLITS, a_split
 from viewfuse.comparison.ranks import Ranks, draw_critical_difference
 from viewfuse.io.writers import Judged
 from viewfuse.plots import fitted, pictures
-from viewfuse.plots import places as plane
+from viewfuse.plots import layout as plane
 from viewfuse.plots.fitted import FittedPlots
+from viewfuse.plots.layout import Places, find_patterns, lacking, place_samples
 from viewfuse.plots.pictures import draw_choice, draw_map, forks
-from viewfuse.plots.places import Places, find_patterns, lacking, place_samples
 from viewfuse.plots.style import PictureStyle, as_hex, distinct_colors, distinct_markers, seen_by_all
 from viewfuse.report import charts
 from viewfuse.report.html import CORNERS, templates

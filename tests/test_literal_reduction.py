@@ -10,15 +10,15 @@ import pytest
 import scipy.sparse as sp
 
 from viewfuse import baselines, metrics
-from viewfuse.data import given as parts_and_rows
+from viewfuse.data import input_types as parts_and_rows
 from viewfuse.data import sparse_tables
 from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.missing import hide_more
-from viewfuse.reduction import components, frontend
+from viewfuse.reduction import components, reduce
 from viewfuse.reduction.components import fit_components
-from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_reduction, kind_of
+from viewfuse.reduction.reduce import FrontEnd, Reduction, fit_front_end, fit_reduction, kind_of
 from viewfuse.reduction.transforms import Transform, fit_transform
 
 BOTH = pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_array], ids=["dense", "csr", "csc"])
@@ -77,7 +77,7 @@ def test_a_kind_says_what_the_rows_that_are_there_say(monkeypatch, make, cells, 
      ((0.95, 1, -1, 5, 0, 9), "measurements"), ((1.0, 0, 0, 0, 0, 0), "measurements")],
 )  # fmt: skip
 def test_kinds_have_the_bounds_that_are_written(facts, name):
-    assert frontend._name(*facts) == name
+    assert reduce._name(*facts) == name
 
 
 def test_a_view_that_nobody_has_holds_measurements_of_nothing():
@@ -244,8 +244,8 @@ def test_front_ends_project_transformed_rows_and_bring_them_back(monkeypatch, ma
     name = {"pca": "none", "counts": "log", "words": "terms"}.get(how, how)
     rows, _ = literal_transform(values.tolist(), values[present], name) if how != "pca" else (values, 1.0)
     rows = np.array(rows)
-    monkeypatch.setattr(frontend, "_FEWEST", 4)
-    monkeypatch.setattr(frontend, "_MOST", 4)
+    monkeypatch.setattr(reduce, "_FEWEST", 4)
+    monkeypatch.setattr(reduce, "_MOST", 4)
     found = fit_front_end(make(values), present, how)
     sparse = how in ("words", "links")
     mean = np.zeros(8) if sparse else rows[present].mean(axis=0)

@@ -15,7 +15,7 @@ from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.clusters import Difference
 from viewfuse.io.labels import CsvTable, read_table
-from viewfuse.plots.places import Places
+from viewfuse.plots.layout import Places
 from viewfuse.report import charts, page, sections, tables
 from viewfuse.report.comparison import Column, pair_of
 from viewfuse.report.page import _fitting, points_of
@@ -31,8 +31,8 @@ from viewfuse.report.tables import (
     tables_of,
     warnings_of,
 )
+from viewfuse.selection.decision_texts import listed
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.messages import listed
 
 IDS = ["s5", "s1", "s9", "s2", "s8", "s3", "s7", "s4", "s6"]
 LABELS = np.array([2, 0, 0, 2, 2, 0, 0, 3, 0])

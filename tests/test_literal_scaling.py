@@ -198,7 +198,8 @@ def test_remarks_name_five_columns_and_need_twenty_samples():
 @pytest.mark.parametrize(
     ("name", "plain"),
     [("017", "17"), (17, "17"), (17.0, "17"), (" A7 ", "a7"), ("000", "0"), ("0a", "0a"), ("STRASSE", "strasse"),
-     ("Straße", "strasse"), ("1.0", "1"), ("1.00", "1.00"), ("-07", "-07"), ("1.0x", "1.0x")],
+     ("Straße", "strasse"), ("1.0", "1"), ("1.00", "1.00"), ("-07", "-07"), ("1.0x", "1.0x"),
+     ("PO44", "p044"), ("P1I", "p11"), ("lo", "lo"), ("Oil", "oil"), ("sample 1", "samp1e 1")],
 )  # fmt: skip
 def test_ids_are_read_plainly(name, plain):
     assert alignment.plainly(name) == plain

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from viewfuse.cli import fit, main
 from viewfuse.cli.inspect import write_choice
 from viewfuse.data.views import Views
-from viewfuse.plots import places
+from viewfuse.plots import layout
+from viewfuse.plots.layout import lacking
 from viewfuse.plots.pictures import draw_map, why_not_drawn
-from viewfuse.plots.places import lacking
 from viewfuse.plots.style import ON_SCREEN, PictureStyle, distinct_colors, distinct_markers, seen_by_all
 
 MASK = np.arange(60).reshape(20, 3) % 7 > 0
@@ -52,14 +52,14 @@ def drawn(tmp_path, monkeypatch):
     figures = []
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k)))
-    monkeypatch.setattr(places, "plane", lambda points: points[:, :2].T)
+    monkeypatch.setattr(layout, "plane", lambda points: points[:, :2].T)
 
     def draw(labels, mask, names, **options):
         labels = np.asarray(labels)
         points = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
         draw_map(
             tmp_path / "map.png",
-            places.place_samples(points),
+            layout.place_samples(points),
             labels,
             np.asarray(mask),
             names,
@@ -111,7 +111,7 @@ def test_an_unknown_format_is_refused_before_any_work(tmp_path, formats):
 
 
 def test_places_as_a_table_have_no_number_for_samples_without_one():
-    table = places.Places(np.array([0, 2]), np.array([[1, 2], [3, 4]], dtype=np.float32), 3).table()
+    table = layout.Places(np.array([0, 2]), np.array([[1, 2], [3, 4]], dtype=np.float32), 3).table()
     assert np.array_equal(table, [[1, 3], [np.nan, np.nan], [2, 4]], equal_nan=True)
 
 
@@ -134,7 +134,7 @@ def test_where_nothing_is_missing_there_is_one_panel(drawn):
 
 
 def test_of_many_patterns_the_rest_is_one_and_sizes_count_every_sample(drawn, monkeypatch):
-    monkeypatch.setattr(places, "MOST_PLACED", 40)
+    monkeypatch.setattr(layout, "MOST_PLACED", 40)
     mask = np.array([[bool(row >> v & 1) for v in range(4)] for row in range(1, 16)] * 8)
     (_, clusters, _), (_, patterns, _) = drawn(np.arange(120) % 2, mask, list("abcd"))
     assert clusters == ["0 (n=60)", "1 (n=60)"]
@@ -162,16 +162,16 @@ def test_many_missing_views_are_told_by_those_that_are_there():
 
 
 def test_one_sample_has_a_place():
-    assert places.plane(np.ones((1, 5), dtype=np.float32)).tolist() == [[0.0], [0.0]]
+    assert layout.plane(np.ones((1, 5), dtype=np.float32)).tolist() == [[0.0], [0.0]]
 
 
 def test_of_many_samples_those_that_tsne_does_not_place_lie_among_their_nearest(monkeypatch):
     points = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     points[:150] += 50
-    monkeypatch.setattr(places, "plane", lambda points: points.T)
-    monkeypatch.setattr(places, "MOST_BY_TSNE", 100)
-    monkeypatch.setattr(places, "MOST_PLACED", 250)
-    placed = places.place_samples(points)
+    monkeypatch.setattr(layout, "plane", lambda points: points.T)
+    monkeypatch.setattr(layout, "MOST_BY_TSNE", 100)
+    monkeypatch.setattr(layout, "MOST_PLACED", 250)
+    placed = layout.place_samples(points)
     assert (placed.n, len(placed.rows), placed.xy.shape) == (300, 250, (2, 250))
     assert (np.diff(placed.rows) > 0).all()
     assert np.abs(placed.xy.T - points[placed.rows]).max() < 2.5  # the clouds are 50 apart
@@ -232,4 +232,4 @@ def test_a_sample_lies_at_the_weighted_mean_of_its_five_nearest_however_few_ther
         nearest = sorted(range(n_known), key=lambda i: apart[i])[:5]
         weights = [1 / (apart[i] + 1e-6 * float((known**2).sum(axis=1).mean())) for i in nearest]
         expected.append(sum(w * xy[:, i] for w, i in zip(weights, nearest, strict=True)) / sum(weights))
-    np.testing.assert_allclose(places._between_nearest(points, known, xy), np.transpose(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layout._between_nearest(points, known, xy), np.transpose(expected), rtol=1e-4, atol=1e-5)

@@ -11,10 +11,10 @@ from scipy.io import savemat
 from scipy.sparse import csr_array
 
 from viewfuse import Views, read_views
-from viewfuse.data.known.batches import with_batch
-from viewfuse.data.known.hints import Hints
-from viewfuse.data.known.knowledge import sample_weights, weights_of_views
-from viewfuse.data.known.pairs import Pairs, PairTable
+from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse.data.side_information.knowledge import sample_weights, weights_of_views
+from viewfuse.data.side_information.known_labels import Hints
+from viewfuse.data.side_information.pairs import Pairs, PairTable
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import DataError, NotANumber, SettingError, SuspiciousDataWarning
 from viewfuse.io.labels import read_labels, read_pairs

@@ -122,7 +122,7 @@ def test_a_mutant_says_where_it_is_and_changes_nothing_else():
 
 
 def test_draws_can_be_repeated_and_compile():
-    file = "data/known/knowledge.py"
+    file = "data/side_information/knowledge.py"
     text = (ROOT / PACKAGE / file).read_text(encoding="utf-8")
     every = list(Finder(file, text).mutants())
     assert len(every) > 50

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, load
-from viewfuse.cli import later, main
+from viewfuse.cli import main, runs
 from viewfuse.data.views import Views
 from viewfuse.distributed.sharded_predict import predict_parts
 from viewfuse.errors import BadModelFile, SettingError
@@ -113,7 +113,7 @@ def test_predictions_and_answers_have_names(named, tmp_path):
 
 def test_pictures_have_names(named, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("viewfuse.plots.places.plane", lambda points: points[:, :2].T)
+    monkeypatch.setattr("viewfuse.plots.layout.plane", lambda points: points[:, :2].T)
     model = named[1]
     legend = [text.get_text().rpartition(" (n=")[0] for text in model.plot_map().get_legend().get_texts()]
     assert legend == ["=T()", "1", "B cells, <new>"]
@@ -143,7 +143,7 @@ def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path, monkeypatch
     def fail(*_):
         raise RuntimeError("no\npicture")
 
-    monkeypatch.setattr(later, "_draw", fail)
+    monkeypatch.setattr(runs, "_draw", fail)
     (tmp_path / "names.csv").write_text("label,name\n1,others\n")
     made = CliRunner().invoke(main, ["rename", str(run), str(tmp_path / "names.csv")])
     assert made.exit_code == 0, made.output

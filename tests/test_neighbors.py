@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reference
 from viewfuse.methods.urrl.config import Config
-from viewfuse.neighbors import many as candidates
+from viewfuse.neighbors import approximate as candidates
 from viewfuse.neighbors import samples
 from viewfuse.neighbors import samples as search
 from viewfuse.neighbors.samples import (
@@ -197,6 +197,8 @@ def test_search_leaves_out_the_query_itself_even_among_duplicates():
 def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
     pool, queries = torch.randn(n + 5, 4, generator=torch.Generator().manual_seed(seed)).split([n, 5])
     index, find = indexed(pool)
+    find(pool, count, same=True)
+    assert "_points" not in vars(index), "a training set is searched once"
     for part in (queries, queries[:1]):
         assert torch.equal(find(part, count), nearest(part, pool, count, same=False))
     assert torch.equal(find(pool, count, same=True), nearest(pool, pool, count, same=True))

@@ -10,6 +10,7 @@ import torch
 
 import reference_selection as literal
 from viewfuse import Views
+from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import config as config_module
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
@@ -40,7 +41,7 @@ def overlapping(seed):
 def fitted(seed, effort):
     small = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "n_heads": 2, "learning_rate": 2e-3}
     config = Config(3, effort=effort, **small)
-    (found,) = fit_models([overlapping(seed)], config, "auto", [[seed]], torch.device("cpu"))
+    (found,) = fit_models([Source.of(overlapping(seed))], config, "auto", [[seed]], torch.device("cpu"))
     return found
 
 

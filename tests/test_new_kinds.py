@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from viewfuse.methods import choosing_k
-from viewfuse.methods.choosing_k import NewKind, _Tested
+from viewfuse.methods import number_of_clusters
+from viewfuse.methods.number_of_clusters import NewKind, _Tested
 
 
 def tree_of(**parts):
@@ -82,8 +82,8 @@ def test_a_kind_is_tested_against_the_known_samples_beside_it_and_then_within(mo
         asked.append((left.tolist(), right.tolist()))
         return {"stands": within or len(asked) != 4, "number": len(asked)}
 
-    monkeypatch.setattr(choosing_k, "cluster_tree", lambda *given: None)
-    monkeypatch.setattr(choosing_k, "splits_of", lambda tree: next(splits))
+    monkeypatch.setattr(number_of_clusters, "cluster_tree", lambda *given: None)
+    monkeypatch.setattr(number_of_clusters, "splits_of", lambda tree: next(splits))
     tree._test, tree._next_cluster, tree._together = tried, lambda rows, own=-1: 1 - max(own, 0), lambda: rows
     found = tree.kinds()
     first, second, kind = list(range(20)), list(range(20, 34)), rows.tolist()
@@ -98,9 +98,9 @@ def test_a_kind_is_tested_against_the_known_samples_beside_it_and_then_within(mo
 
 
 def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
-    monkeypatch.setattr(choosing_k, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
-    monkeypatch.setattr(choosing_k, "strongest", len)
-    monkeypatch.setattr(choosing_k, "tested", lambda record, strongest: strongest == 1)
+    monkeypatch.setattr(number_of_clusters, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
+    monkeypatch.setattr(number_of_clusters, "strongest", len)
+    monkeypatch.setattr(number_of_clusters, "tested", lambda record, strongest: strongest == 1)
     look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()
     tree = tree_of(look=look, names=["rna"], generator=None)
     found = tree._test(np.arange(4), np.arange(10, 17))
@@ -109,5 +109,5 @@ def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
 
 def test_the_largest_kind_is_first(monkeypatch):
     tree = SimpleNamespace(kinds=lambda: [NewKind(np.arange(size), {}) for size in (3, 9, 5)])
-    monkeypatch.setattr(choosing_k, "_Tested", lambda *given: tree)
-    assert [len(kind.rows) for kind in choosing_k.new_kinds(None, None, None, [], 0)] == [9, 5, 3]
+    monkeypatch.setattr(number_of_clusters, "_Tested", lambda *given: tree)
+    assert [len(kind.rows) for kind in number_of_clusters.new_kinds(None, None, None, [], 0)] == [9, 5, 3]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from viewfuse.reduction.frontend import fit_front_end, with_new_words
+from viewfuse.reduction.reduce import fit_front_end, with_new_words
 
 
 def texts(topics, seed, width=400):

@@ -15,7 +15,7 @@ from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
 from viewfuse.fitted.novelty import unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import index_training_set
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.selection import confidence
 from viewfuse.selection.rules import Fences
 

@@ -19,11 +19,11 @@ from run_folders import trust_of
 from viewfuse import URRL, Views, load
 from viewfuse.cli import main
 from viewfuse.errors import SettingError
-from viewfuse.methods import numbering
-from viewfuse.methods.numbering import FormerLabels
+from viewfuse.methods import label_matching
+from viewfuse.methods.label_matching import FormerLabels
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard"}
@@ -103,13 +103,13 @@ class Numbered:
 
 def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numbers():
     former = FormerLabels(np.array([0, 2, 2, -1, -1]), True, 3)
-    made = numbering._decision(former, np.array([2, 3]), np.array([3, 2, 2, 3, 3]))
+    made = label_matching._decision(former, np.array([2, 3]), np.array([3, 2, 2, 3, 3]))
     assert made.evidence == {"samples": 3, "share": pytest.approx(2 / 3), "by_ids": True}
     assert (made.chosen, made.new, made.unused) == ([2], [3], [0, 1])
     network = SimpleNamespace(centers=torch.tensor([[1.0], [2.0]]))
     trust = trust_of(clusters=2, reasons=[{"name": "apart", "clusters": [0, 1]}, {"name": "few"}])
     fitted = Fitted(Numbered(URRLMethod(Config(n_clusters=2)), network), None, {}, 0, [], {"trust": trust})
-    renumbered = numbering.with_numbers(fitted, np.array([3, 1]), 4)
+    renumbered = label_matching.with_numbers(fitted, np.array([3, 1]), 4)
     found, method = renumbered.decisions["trust"], renumbered.model.method
     assert renumbered.model.network.centers.ravel().tolist() == [np.inf, 2, np.inf, 1]
     assert (method.n_clusters, method.config.hidden_width) == (4, Config(n_clusters=2).hidden_width)

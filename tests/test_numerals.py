@@ -12,7 +12,7 @@ import pytest
 
 from viewfuse import read_views
 from viewfuse.cli.options import NumberRange
-from viewfuse.data.digits import is_number
+from viewfuse.data.precision import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.labels import read_table

@@ -15,14 +15,14 @@ from flat import flat
 from test_hints import TINY, groups, partly
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.known.hints import UNKNOWN, Hints
-from viewfuse.data.known.knowledge import NOTHING, Guidance, Knowledge
-from viewfuse.data.known.pairs import Pairs, PairTable
+from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
+from viewfuse.data.side_information.pairs import Pairs, PairTable
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
-from viewfuse.methods.urrl import method as losses
-from viewfuse.methods.urrl.trials import Trial
-from viewfuse.selection.messages import label, restored, words
+from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl.scaling_search import Trial
+from viewfuse.selection.decision_texts import label, restored, words
 
 IDS = np.array([f"s{i}" for i in range(8)])
 

@@ -13,6 +13,7 @@ from benchmarks.experiments.records import read_rows
 from benchmarks.patterns import Placed, by_number, table_of, write_patterns
 from conftest import make_blobs
 from viewfuse import URRL, DataError
+from viewfuse.methods.urrl.config import Epochs
 
 TINY = DataSet("tcga_brca150", "Tiny", 60, (5, 8, 3), 3, 1, in_paper=False)
 
@@ -27,7 +28,7 @@ def tiny(monkeypatch):
         return Loaded(TINY, views, labels)
 
     monkeypatch.setattr("benchmarks.experiments.catalogue.load", load)
-    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: (3, 0))
+    monkeypatch.setattr("viewfuse.methods.urrl.config.Config.epochs", lambda self, n: Epochs(3, 0))
     return views, labels
 
 

@@ -183,3 +183,11 @@ def test_a_loss_that_is_not_finite_stops_the_fit(images):
 
     with pytest.raises(Diverged, match="the reconstruction loss is not finite in epoch 1, step 1; lower"):
         Broken(3, random_state=0).fit(images[0])
+
+
+def test_a_method_without_a_schedule_says_where_to_read_how_one_is_written():
+    class Unscheduled(ImageCode):
+        schedule = PublishedMethod.schedule
+
+    with pytest.raises(NotImplementedError, match="Unscheduled has no schedule; define one"):
+        Unscheduled(2, device="cpu").fit([np.random.default_rng(0).normal(size=(12, 3))])

@@ -47,7 +47,7 @@ def test_what_is_expected_may_shrink(terminal, capsys):
 
 
 def test_a_long_fit_says_so_before_it_begins(monkeypatch, capsys):
-    monkeypatch.setattr("viewfuse.methods.urrl.trials._LONG", 1e-9)
+    monkeypatch.setattr("viewfuse.methods.urrl.scaling_search._LONG", 1e-9)
     URRL(2, **flat(pretrain_epochs=1, joint_epochs=0, **TINY), scaling="standard").fit(make_blobs(40, 2)[0])
     assert capsys.readouterr().err.startswith("training takes up to about 2 minutes on this CPU\npre-training: 1 ")
 

@@ -296,6 +296,16 @@ def test_pimvc_solves_for_the_common_representation_and_keeps_the_constraint(rng
     np.testing.assert_allclose(p @ whole @ p.T, np.eye(3), atol=1e-8)
 
 
+def test_pimvc_links_no_sample_that_has_a_view_alone(rng):
+    first, second = rng.normal(size=(12, 3)), rng.normal(size=(12, 5))
+    present = np.ones((12, 2), dtype=bool)
+    present[1:, 0] = False
+    none = torch.empty(12, 2, 0, dtype=torch.int64)
+    both = pimvc.smoothing(Samples([tensor(first), tensor(second)], tensor(present), none), 2.0, 3)
+    alone = pimvc.smoothing(Samples([tensor(second)], tensor(present[:, 1:]), none[:, 1:]), 2.0, 3)
+    np.testing.assert_allclose(both.toarray(), alone.toarray() + np.diag(present[:, 0].astype(float)))
+
+
 def test_pimvc_ends_where_its_objective_changes_little_from_one_round_to_the_next(rng):
     views = [rng.normal(size=(40, 6)), rng.normal(size=(40, 5))]
     for tolerance in (1e-2, 1e-4, 1e-7):

@@ -9,8 +9,8 @@ from scipy import sparse
 from viewfuse import URRL, Config, DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.baselines import knn_filled
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end, fit_reduction
-from viewfuse.selection import messages
+from viewfuse.reduction.reduce import FrontEnd, Reduction, fit_front_end, fit_reduction
+from viewfuse.selection import decision_texts
 from viewfuse.selection.decisions import ViewReduction
 
 QUICK = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=5, joint_epochs=1, learning_rate=2e-3)}
@@ -204,11 +204,11 @@ def test_words_are_told_as_they_were_treated():
     rng = np.random.default_rng(0)
     terms = rng.poisson(0.05, size=(40, 100)).astype(np.float32)
     views = Views({"raw": terms, "weighted": terms * np.float32(0.37)})
-    why = messages.words(ViewReduction(**fit_reduction(views).facts(views)))
+    why = decision_texts.words(ViewReduction(**fit_reduction(views).facts(views)))
     assert "raw, words, from 100 to 10 columns (tf-idf, unit length" in why
     assert "weighted, words, from 100 to 10 columns (logarithms, unit length" in why
     untouched = ViewReduction(**fit_reduction(views, "none").facts(views, "none"))
-    assert messages.words(untouched) == "none, as asked"
+    assert decision_texts.words(untouched) == "none, as asked"
 
 
 BROKEN = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction import components
-from viewfuse.reduction.frontend import FrontEnd, fit_front_end, kind_of
+from viewfuse.reduction.reduce import FrontEnd, fit_front_end, kind_of
 
 WIDE = 300
 REDUCING = ("pca", "standard", "log1p", "counts", "words", "links")
@@ -296,7 +296,7 @@ def test_parts_make_the_whole(monkeypatch):
         whole = fit_front_end(values, everyone(values), how)
         reduced, back = whole.apply(values), whole.invert(whole.apply(values))
         with monkeypatch.context() as small:
-            small.setattr("viewfuse.data.given._CELLS_AT_A_TIME", 7 * WIDE)
+            small.setattr("viewfuse.data.input_types._CELLS_AT_A_TIME", 7 * WIDE)
             parted = fit_front_end(values, everyone(values), how)
             np.testing.assert_allclose(parted.apply(values), reduced, atol=1e-5 * np.abs(reduced).max())
             np.testing.assert_allclose(whole.invert(reduced), back)

@@ -10,7 +10,6 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import make_blobs
 from test_training import SMALL, stored_blobs
@@ -20,11 +19,11 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
-from viewfuse.methods.urrl import training
+from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod, plain_batch
 from viewfuse.methods.urrl.network import build_network, fully_connected
-from viewfuse.methods.urrl.training import embed_stored, init_state
+from viewfuse.methods.urrl.objective import URRLMethod, plain_batch
+from viewfuse.methods.urrl.stages import embed_stored, init_state
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.nn import layers as streams_module
 from viewfuse.nn.layers import Adam, GraphedStep, LayerNorm, Linear, PReLU
@@ -111,7 +110,7 @@ def stepped(networks, sets, settings, joint, epoch, first=0):
         numbers = {"view_dropout": (0.2, 0.5, 0.8)[r], "clustering_weight": (0.1, 0.3, 2.0)[r]}
         trainees.append(TrainState(network, samples, SEEDS[r], URRLMethod(settings), numbers))
     together = Training(trainees)
-    found = together.begin((training.joint_stage if joint else training.pretraining_stage)(together, 1)).run(epoch)
+    found = together.begin((stages.joint_stage if joint else stages.pretraining_stage)(together, 1)).run(epoch)
     together.unstack()
     return torch.stack(list(found.values()), dim=2)
 
@@ -133,9 +132,9 @@ def test_a_stacked_network_computes_what_its_networks_compute():
 
 @pytest.mark.parametrize(("on_cpu", "shared"), [(7, True), (None, False)])  # rows per pass of each, on a GPU of all
 def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
-    monkeypatch.setattr("viewfuse.methods.urrl.training.rows_for_all", lambda n, device: on_cpu)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._MOST_ROWS", 21)
-    monkeypatch.setattr("viewfuse.methods.urrl.training._LEAST_ROWS", 7)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.rows_for_all", lambda n, device: on_cpu)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._MOST_ROWS", 21)
+    monkeypatch.setattr("viewfuse.methods.urrl.stages._LEAST_ROWS", 7)
     settings = Config(**SMALL, n_clusters=3)
     sets = [in_double(samples) for samples in masked_sets(settings)]
     sets = sets[:1] * 3 if shared else sets
@@ -144,8 +143,8 @@ def test_embeddings_of_all_are_those_of_each(monkeypatch, shared, on_cpu):
         for network, samples in zip(networks_for(settings, torch.float64), sets, strict=True)
     ]
     expected = torch.stack([embed(run.method, run.network, run.stored, run.stored) for run in runs])
-    assert torch.allclose(training.embed_all(Training(runs)), expected, atol=1e-12)
-    assert torch.allclose(training.embed_all(Training(runs[1:2])), expected[1:2], atol=1e-12)
+    assert torch.allclose(stages.embed_all(Training(runs)), expected, atol=1e-12)
+    assert torch.allclose(stages.embed_all(Training(runs[1:2])), expected[1:2], atol=1e-12)
 
 
 @pytest.mark.parametrize("layer", [Linear(4, 4), LayerNorm(4), fully_connected([4, 3, 5, 2])])
@@ -184,7 +183,7 @@ def test_only_samples_of_equal_shapes_are_trained_side_by_side(monkeypatch):
     narrow = Samples([wide[0].values[2], *wide[0].values[1:]], wide[0].present, wide[0].neighbor_ids)
     runs = [init_state(samples, settings, 0) for samples in (wide[0], narrow, wide[1], fewer)]
     places = {id(run): place for place, run in enumerate(runs)}
-    assert [[places[id(run)] for run in group] for group in training.stacked_groups(runs)] == [[0, 2], [1], [3]]
+    assert [[places[id(run)] for run in group] for group in stages.stacked_groups(runs)] == [[0, 2], [1], [3]]
 
 
 def test_a_replicate_that_diverges_is_named(monkeypatch):
@@ -240,17 +239,9 @@ def test_nothing_is_collected_while_a_step_is_recorded(monkeypatch, enabled):
     assert seen == [False]
 
 
-class Copies(TorchDispatchMode):
-    """Notes the shapes of tensors that are copied."""
-
-    def __init__(self):
-        super().__init__()
-        self.shapes = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket in (torch.ops.aten.clone, torch.ops.aten.copy_):
-            self.shapes.append(tuple(args[0].shape))
-        return func(*args, **(kwargs or {}))
+def copied_shapes(seen):
+    """The shapes of tensors that were copied; a mode of torch's would say the same, and import its compiler first."""
+    return {tuple(one.input_shapes[0]) for one in seen.function_events if one.name in ("aten::clone", "aten::copy_")}
 
 
 class FakeStream:
@@ -344,10 +335,10 @@ def test_a_later_recording_uses_the_streams_of_the_one_before(streams):
 def test_gradients_of_stacked_weights_are_not_copied(layer):
     """They are computed aside, so a copy could be made too early."""
     together = stack([layer() for _ in range(3)])
-    with Copies() as seen:
+    with torch.autograd.profiler.profile(use_cpu=True, record_shapes=True) as seen:
         together(torch.randn(6, 5, requires_grad=True)).sum().backward()
     assert all(w.grad is not None for w in together.parameters())
-    assert not {tuple(weight.shape) for weight in together.parameters()} & set(seen.shapes)
+    assert not {tuple(weight.shape) for weight in together.parameters()} & copied_shapes(seen)
 
 
 def test_a_network_keeps_no_gradients():
@@ -363,7 +354,7 @@ def test_what_was_trained_together_leaves_no_memory_behind():
     try:
         run = TrainState(networks_for(settings, n=1)[0], samples, 0, URRLMethod(settings), dict(NUMBERS))
         together = Training([run])
-        steps = together.begin(training.joint_stage(together, 1))
+        steps = together.begin(stages.joint_stage(together, 1))
         steps.run(0)
         gone = weakref.ref(steps)
         del steps

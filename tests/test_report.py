@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,8 +25,10 @@ from viewfuse.report.page import points_of, write_report
 from viewfuse.report.run_folder import _subset, read_run
 from viewfuse.report.sections import k_section
 from viewfuse.report.tables import apart_in_words, clusters_of, how_sure, merges_of, percent, warnings_of
-from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.messages import records
+from viewfuse.selection.decision_texts import records, words
+from viewfuse.selection.decisions import ClusterNumber, KnownClasses, KnownPairs, Outliers
+
+FAR = Outliers(1, {"rna": {"s7": 9.0}}, 9)
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -253,6 +256,21 @@ def test_the_verdict_says_how_sure_that_is(tmp_path):
     first, *_, last = warnings_of(run, lambda setting: f"--{setting.name}")
     assert first == "Let --cluster_range end at a larger number."
     assert last == "View rna: 2 columns never change."
+
+
+def test_what_is_known_and_not_followed_comes_first(tmp_path):
+    kept = KnownPairs(2, {"cannot_link": [["s1", "s2"]]}, 1, {"cannot_link": [["s1", "s2"]]})
+    found = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 1, {}, with_class={"b": 1, "cd8": 0})
+    decisions = records(kept, found, FAR)
+    said = warnings_of(read_run(write_run(tmp_path / "run", decisions=decisions, remarks=["rna, 'x', ..."])), str)
+    assert said[-4:-1] == [
+        f"{name}: {words(one)}." for name, one in {"Outliers": FAR, "Hints": found, "Pairs": kept}.items()
+    ]
+    assert "1 of 9 samples lies farther" in said[-4]
+    assert said[-1] == "rna, 'x', ..."
+    fine = replace(found, with_class={"b": 1, "cd8": 2})
+    said = warnings_of(read_run(write_run(tmp_path / "fine", decisions=records(fine, replace(kept, kept=2)))), str)
+    assert not [one for one in said if one.startswith(("Hints", "Pairs"))]
 
 
 def test_warnings_tell_of_tiny_empty_and_view_led_clusters(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from run_folders import SPLITS, trust_of, write_run
 from viewfuse.report.page import MOST_BYTES, write_report
 from viewfuse.report.run_folder import read_run
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.messages import records
 
 pytestmark = pytest.mark.browser
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "=1+1", 'a "quoted", id', "日本"]

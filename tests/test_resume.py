@@ -13,7 +13,7 @@ from conftest import make_blobs
 from viewfuse.cli import main
 from viewfuse.engine import checkpoint
 from viewfuse.engine.training import Epoch
-from viewfuse.methods.urrl import trials
+from viewfuse.methods.urrl import scaling_search
 
 SHORT = [
     "--clusters",
@@ -62,7 +62,7 @@ def interrupted(files, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Epoch, "run", stop)
-        patch.setattr(trials, "measured_step", lambda *_: 0.01)  # it runs epochs of its own
+        patch.setattr(scaling_search, "measured_step", lambda *_: 0.01)  # it runs epochs of its own
         result = fit(files, "--out", tmp_path / "run")
     assert result.exit_code == 130
     assert "interrupted; to resume, give the same files and options and --resume" in result.output

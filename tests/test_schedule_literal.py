@@ -12,9 +12,9 @@ from flat import flat
 from viewfuse import URRL
 from viewfuse.engine import checkpoint
 from viewfuse.engine.training import Progress, Training
-from viewfuse.methods.urrl import training as early_stopping
-from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl import stages as early_stopping
+from viewfuse.methods.urrl.config import Config, Epochs
+from viewfuse.methods.urrl.stages import EarlyStopping
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "random_state": 0, "scaling": "standard"}
 
@@ -41,7 +41,7 @@ def events(monkeypatch):
     monkeypatch.setattr(early_stopping, "_FALL", inf)
     monkeypatch.setattr(early_stopping, "_TIE", 2.0)  # so the last state is kept
     monkeypatch.setattr(early_stopping, "_LESS_PURE", inf)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, 12))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(3, 12))
     monkeypatch.setattr(Config, "trial_epochs", lambda self, n: 2)
     return found
 

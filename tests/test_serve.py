@@ -19,9 +19,8 @@ from viewfuse.errors import BadModelFile
 from viewfuse.report.html import filled
 from viewfuse.serve.app import create_app
 from viewfuse.serve.bodies import Limits
-from viewfuse.serve.gate import Metrics
+from viewfuse.serve.middleware import Metrics
 from viewfuse.serve.replies import open_folder, reply
-from viewfuse.serve.worker import joined, parted
 
 
 @pytest.fixture(scope="module")
@@ -244,11 +243,10 @@ def test_requests_that_are_asked_together_get_the_answers_that_each_would_get_al
         contents.append(json.dumps(body({"rna": 1e6 * frame["rna"]})).encode())
     kinds = ["predict"] * (len(contents) - 1) + ["predict" if far else "explain"]
     several = [({**facts, "question": kind}, bytearray(one)) for kind, one in zip(kinds, contents, strict=True)]
-    alone = [reply(opened, Limits(), own, bytearray(one)) for own, one in several]
+    alone = [answer for one in several for answer in reply(opened, Limits(), [one])]
     calls, judge = [], opened.fitted.judge
     monkeypatch.setattr(opened.fitted, "judge", lambda views: calls.append(len(views)) or judge(views))
-    found = parted(*reply(opened, Limits(), *joined(several)))
-    assert [(own, bytes(text)) for own, text in found] == alone
+    assert reply(opened, Limits(), several) == alone
     assert calls[0] == 16 + far
     assert len(calls) == (10 if far else 1)
     warned = [json.loads(text).get("warnings", []) for _, text in alone]
@@ -263,7 +261,7 @@ def test_a_mistake_of_ours_shows_nothing(opened, monkeypatch, caplog):
     assert b"internal error" in answer.body
     assert b"division" not in answer.body
     facts = {"question": "predict", "kind": "application/json"}
-    assert reply(opened, Limits(), facts, json.dumps(body(few("rna"))).encode())[0]["status"] == 500
+    assert reply(opened, Limits(), [(facts, json.dumps(body(few("rna"))).encode())])[0][0]["status"] == 500
     assert "ZeroDivisionError" in caplog.text  # of this process; that of the service has its own
 
 
@@ -343,17 +341,19 @@ def test_another_model_takes_over_without_a_lost_request(folder, opened, tmp_pat
     other = opened.fitted.load(folder, device="cpu").rename({0: "renamed"})
     other.save(tmp_path / "new")
     app, given = create_app(opened), json.dumps(body(few("rna"))).encode()
-    serving, former = app.state.serving, app.state.serving.worker
+    serving, former = app.state.serving, app.state.serving.queues
 
     async def story():
+        serving.start()
         asked = [asyncio.create_task(ask(app, "POST", "/predict", given, content_type="application/json"))]
-        while not former.taken:
+        while not former[0].taken:
             await asyncio.sleep(0.001)
         serving.reload(lambda: open_folder(tmp_path / "new", "cpu"))
         asked += [asyncio.create_task(ask(app, "POST", "/predict", given, content_type="application/json"))]
+        assert (former[0].places, former[1].places) == (64, 0)  # one of them has nothing left to answer
         answers = await asyncio.gather(*asked)
-        while former._quick.places:
-            await asyncio.sleep(0.01)
+        for queue in former:
+            assert (queue.places, queue._process.is_alive) == (0, False)
         return answers
 
     first, second = asyncio.run(story())
@@ -361,7 +361,7 @@ def test_another_model_takes_over_without_a_lost_request(folder, opened, tmp_pat
     assert first.json()["model"] == opened.facts["version"] != second.json()["model"]
     assert second.json()["names"].count("renamed") == second.json()["labels"].count(0)
     assert serving.opened.facts["version"] == second.json()["model"]
-    serving.worker.stop()
+    serving.stop()
 
 
 def test_a_model_that_cannot_be_opened_changes_nothing(opened, tmp_path, caplog):

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -24,11 +24,11 @@ from test_serve import few, parquet
 from viewfuse.errors import DataError
 from viewfuse.serve import worker
 from viewfuse.serve import worker as process
-from viewfuse.serve.app import _parts, _read, create_app
+from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import Busy, Limits, Signs, TooLarge, TooLong, read_json
 from viewfuse.serve.replies import open_folder
 from viewfuse.serve.server import Counted, connections
-from viewfuse.serve.worker import Process, joined, parted
+from viewfuse.serve.worker import Process
 
 JSON = {"content_type": "application/json"}
 
@@ -180,16 +180,16 @@ def test_a_process_that_waits_for_a_lost_lock_is_replaced(monkeypatch):
     thread = threading.Thread(target=hold)
     thread.start()
     holds.wait()
-    stuck = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
+    stuck = Process(lock.acquire, list, 0.1)
     may_end.set()
     thread.join()
     with monkeypatch.context() as patch:
         patch.setattr(process, "_PATIENCE", 0.1)
         with pytest.raises(Busy, match="another one is there; try again"):
-            asyncio.run(stuck.ask({}, bytearray()))
+            asyncio.run(stuck.ask([({}, bytearray())]))
     assert not stuck.is_alive
-    free = Process(lock.acquire, lambda facts, content: (facts, b""), 0.1)
-    assert asyncio.run(free.ask({"n": 1}, bytearray())) == ({"n": 1}, b"")
+    free = Process(lock.acquire, list, 0.1)
+    assert asyncio.run(free.ask([({"n": 1}, bytearray())])) == [({"n": 1}, b"")]
 
 
 def test_short_requests_do_not_wait_for_long_ones(napping, tmp_path):
@@ -225,7 +225,7 @@ def test_a_process_that_was_killed_is_replaced(napping, started, tmp_path):
         at_work = await asked
         after = await ask(app, "POST", "/predict", one(), **JSON)
         os.kill(started[1], signal.SIGKILL)
-        await until(lambda: not app.state.serving.worker._quick._process.is_alive)
+        await until(lambda: not app.state.serving.queues[0]._process.is_alive)
         return at_work, after, await ask(app, "POST", "/predict", one(), **JSON)
 
     at_work, after, idle = asyncio.run(killed())
@@ -267,16 +267,19 @@ def test_a_request_that_is_given_up_says_so(napping, tmp_path):
 def test_processes_end_with_what_started_them_and_hold_no_connections():
     async def echo():
         near, far = socket_pair()
-        process = Process(lambda: None, lambda facts, content: (facts, bytes(content)), seconds=5)
+        process = Process(lambda: None, list, seconds=5)
         near.close()
         far.settimeout(5)
         closed = far.recv(1) == b""  # the process holds no copy of the other end
         far.close()
-        large = b"x" * 3_000_000
-        return process, closed, await process.ask({"a": [1, "é"]}, bytearray(large)) == ({"a": [1, "é"]}, large)
+        large = [({"n": n, "a": [1, "é"]}, bytearray(b"x" * size)) for n, size in enumerate((0, 3_000_000, 16_000))]
+        expected = [(facts, bytes(body)) for facts, body in large]
+        same = await process.ask(large) == expected
+        return process, closed, same, [len(body) for _, body in large]
 
-    process, closed, same = asyncio.run(echo())
+    process, closed, same, kept = asyncio.run(echo())
     assert (closed, same, process.is_alive) == (True, True, True)
+    assert kept == [0, 0, 16_000]  # large ones are gone when they are sent
     end = process.end
     del process
     assert not end.alive
@@ -289,7 +292,7 @@ def socket_pair():
 
 
 def test_long_bodies_wait_before_they_are_read(napping, monkeypatch):
-    monkeypatch.setattr(worker, "_AT_ONCE", 1)
+    monkeypatch.setattr("viewfuse.serve.app._AT_ONCE", 1)
     app = create_app(napping, Limits(body_seconds=0.2))
     contents = [one(seconds) + b" " * 300_000 for seconds in (0.4, 0)]
 
@@ -471,19 +474,35 @@ def test_repeated_lines_are_counted(caplog, monkeypatch):
 def test_a_body_may_have_as_many_bytes_as_are_allowed(most, is_taken):
     """However it is cut."""
 
-    class Request:
-        async def stream(self):
-            for part in (b"12345", b"", b"678", b"9abc"):
-                yield part
+    async def parts():
+        for part in (b"12345", b"", b"678", b"9abc"):
+            yield part
+
+    body = bytearray()
+    with nullcontext() if is_taken else pytest.raises(TooLarge, match="more than 11 bytes"):
+        assert asyncio.run(_read(body, parts(), Limits(bytes=most), None, most))
+    assert body == b"123456789abc"
+
+
+def test_a_body_is_read_on_where_reading_was_left():
+    async def parts():
+        for part in (b"12345", b"678", b"9"):
+            yield part
 
     async def read():
-        return [part async for part in _parts(Request(), Limits(bytes=most), None)]
+        body, rest, signs = bytearray(), parts(), Signs(Limits(), 1, 1)
+        first = await _read(body, rest, Limits(), signs, 4), bytes(body)
+        return first, (await _read(body, rest, Limits(), signs, 99), bytes(body))
 
-    if is_taken:
-        assert b"".join(asyncio.run(read())) == b"123456789abc"
-    else:
-        with pytest.raises(TooLarge, match="more than 11 bytes"):
-            asyncio.run(read())
+    assert asyncio.run(read()) == ((False, b"12345"), (True, b"123456789"))
+
+
+def test_signs_of_a_short_request():
+    for part, is_few in ((b"[" * 300 + b"," * 30_000, True), (b"[" * 301, False), (b"," * 30_001, False)):
+        signs = Signs(Limits(), 2, 7)
+        signs.add(part[:100])
+        signs.add(part[100:])
+        assert signs.are_few == is_few
 
 
 def test_a_service_that_stops_starts_no_process_again():
@@ -506,14 +525,12 @@ class Recorder:
     def __init__(self):
         self.asked = []
 
-    async def ask(self, facts, content):
+    async def ask(self, several):
         await asyncio.sleep(0)
-        own = parted(facts, content) if "parts" in facts else [(facts, content)]
-        self.asked.append([one["n"] for one, _ in own])
-        if any(body[:1] == b"x" for _, body in own):
+        self.asked.append([one["n"] for one, _ in several])
+        if any(body[:1] == b"x" for _, body in several):
             raise TooLong("it took too long")
-        answers = [({"n": one["n"]}, bytearray(body[::-1])) for one, body in own]
-        return joined(answers) if "parts" in facts else answers[0]
+        return [({"n": one["n"]}, bytearray(body[::-1])) for one, body in several]
 
 
 def asked_at_once(bodies):
@@ -546,7 +563,7 @@ def test_only_the_request_at_fault_is_refused():
 
 def test_who_is_asked_for_by_another_that_stops_waiting_may_try_again():
     class Slow(Recorder):
-        async def ask(self, facts, content):
+        async def ask(self, several):
             await asyncio.sleep(3)
 
     async def cancelled():

@@ -15,7 +15,7 @@ from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
 
 DEFAULTS = {
     "n_clusters": 8, "n_neighbors": 4, "donor_depth": 10, "embedding_dim": "auto", "hidden_dim": "auto", "n_heads": 4,
@@ -218,7 +218,9 @@ def test_seconds_by_hand():
 
 def test_the_loss_has_the_weights_of_the_configuration():
     method = URRLMethod(Config(robustness_weight=0.25))
-    assert method.total((1.0, 2.0, 4.0), 0.125) == 1.0 + 0.25 * 2.0 + 0.125 * 4.0
+    terms = {"reconstruction": 1.0, "robustness": 2.0, "clustering": 4.0}
+    assert method.total(terms, 0.125) == 1.0 + 0.25 * 2.0 + 0.125 * 4.0
+    assert method.total({**terms, "hints": 8.0, "pairs": 16.0}, 0.125) == 1.5 + 0.125 * (4.0 + 8.0 + 16.0)
     assert [URRLMethod(Config(n_neighbors=k)).neighbor_depth for k in (4, 11, 20)] == [9, 10, 19]
 
 

@@ -1,4 +1,4 @@
-"""Shards, pass 0, label files and labels of many files beside literal versions, a few rows at a time."""
+"""Shards, first pass, label files and labels of many files beside literal versions, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ import torch
 from sharded_data import written
 from test_distributed_literal import ALONE, SMALL, as_table, hashed, mixed, unlike_rows
 from viewfuse import Views, load
+from viewfuse.distributed import first_pass, sharded_predict, shards
 from viewfuse.distributed import fit_large as fit_module
-from viewfuse.distributed import pass_zero, sharded_predict, shards
+from viewfuse.distributed.first_pass import BucketReader, Buckets, ColumnFacts, lowest, parts_of, run_first_pass
 from viewfuse.distributed.fit_large import _Job, fit_large
-from viewfuse.distributed.pass_zero import BucketReader, Buckets, ColumnFacts, lowest, parts_of, run_pass_zero
 from viewfuse.distributed.sharded_predict import (
     Shard,
     ShardProgress,
@@ -172,7 +172,7 @@ def test_a_bucket_is_what_all_processes_wrote(tmp_path):
 
 
 def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch):
-    monkeypatch.setattr(pass_zero, "_ROWS_PER_BUCKET", 20)
+    monkeypatch.setattr(first_pass, "_ROWS_PER_BUCKET", 20)
     wide, ids = wide_rows()
     buckets = Buckets.of(72, 50, 25)  # the bank is more than a bucket
     assert buckets.number == 3
@@ -180,7 +180,7 @@ def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch
     stale.mkdir()
     (stale / "0000-5.keys").write_bytes(np.zeros(1, np.uint64).tobytes())  # of a pass that was killed
     (stale / "0000-5.rows").write_bytes(np.zeros(5, np.float32).tobytes())
-    facts = run_pass_zero(Shards(data), stale, buckets, ALONE)
+    facts = run_first_pass(Shards(data), stale, buckets, ALONE)
     reader = BucketReader(stale, buckets, 5)
     there = [i for i in range(72) if i not in (50, 71)]
     kept = sorted((i for i in there if hashed(ids[i]) <= int(50 / 72 * 2.0**64)), key=lambda i: hashed(ids[i]))
@@ -206,10 +206,10 @@ def test_only_rows_that_are_trained_on_are_kept(data, tmp_path, few, monkeypatch
     assert [line[:3] for line in first] == [
         [f"v{v}", str(c), str(facts.counts[v * 3 + c])] for v, width in enumerate((3, 2)) for c in range(width)
     ]
-    again = run_pass_zero(Shards(data), stale, buckets, ALONE)  # from what is written
+    again = run_first_pass(Shards(data), stale, buckets, ALONE)  # from what is written
     for own, other in zip(vars(again).values(), vars(facts).values(), strict=True):
         np.testing.assert_array_equal(own, other)
-    reader.forget(1, "keys", "rows")
+    reader.forget(1)
     assert sorted({path.name[:4] for path in stale.glob("*.rows")}) == ["0000", "0002"]
 
 
@@ -233,12 +233,12 @@ def test_an_infinite_value_is_named(tmp_path, few, value, column):
     folder = write_parts(tmp_path / "data", table.set_column(1, "v0", pa.array(lists)))
     place = rf"part2\.parquet, view 'v0', column {column}, id '{ids[row]}': the value is infinite"
     with pytest.raises(DataError, match=place):
-        run_pass_zero(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
+        run_first_pass(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
 
 
 def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few, monkeypatch):
     """One lies in the first bucket, another one in the last."""
-    monkeypatch.setattr(pass_zero, "_ROWS_PER_BUCKET", 36)
+    monkeypatch.setattr(first_pass, "_ROWS_PER_BUCKET", 36)
     views, mask, ids = rows_with_gaps()
     by_hash = sorted(range(2, 40), key=lambda i: hashed(ids[i]))
     first, last = by_hash[0], by_hash[-1]
@@ -248,7 +248,7 @@ def test_of_ids_that_appear_twice_the_first_by_hash_is_named(tmp_path, few, monk
     folder = write_parts(tmp_path / "data", as_table(views, mask, ids))
     told = f"id '{ids[first]}' appears 3 times, in part1.parquet and part2.parquet; keep one row"
     with pytest.raises(DataError, match=told):
-        run_pass_zero(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
+        run_first_pass(Shards(folder), tmp_path / "rows", Buckets.of(72, 72, 20), ALONE)
 
 
 # --- a whole run
@@ -307,7 +307,7 @@ def label_writer(folder, n_clusters, paths, embedding=True, width=2):
         assign=lambda values, _: (0.75 * np.eye(n_clusters) + 0.25 / n_clusters)[values[:, 0].astype(int)].astype("f4"),
         is_far=lambda values, _: values[:, 0] < 8,
     )  # fmt: skip
-    return fit_module.LabelFiles(folder, own, model, contents={}, with_embedding=embedding)
+    return fit_module.LabelFiles(folder, own, model, {}, embedding)
 
 
 def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
@@ -319,7 +319,7 @@ def test_cluster_sizes_of_a_shard_have_a_place_for_every_cluster(tmp_path):
         columns = {"id": ["x"] * n, "label": labels, "confidence": [1.0] * n, "out_of_range": [False] * n}
         pq.write_table(pa.table(columns, schema=files._schema), tmp_path / "out" / name)
     assert files.write(ALONE).tolist() == [2, 2, 0, 0]
-    two = SimpleNamespace(own=lambda pairs: pairs[1::2], gather=lambda sizes: [sizes, np.array([0, 5, 0, 1])])
+    two = SimpleNamespace(map=lambda work, pairs: [np.array([0, 5, 0, 1]), *map(work, pairs[1::2])])
     assert files.write(two).tolist() == [1, 5, 0, 1]
 
 
@@ -327,7 +327,7 @@ def test_a_table_of_labels_has_room_for_many_clusters(tmp_path, monkeypatch):
     files = label_writer(tmp_path, 300, [tmp_path / "a"])
     monkeypatch.setattr(fit_module, "embed", lambda *_: torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     values = np.array([[7], [299]], np.float32)
-    found = files._table("f", shards.Rows(pa.array(["a", "b"]), np.arange(2), values, None, np.arange(2))).to_pylist()
+    found = files._table("f", shards.Rows(pa.array(["a", "b"]), np.arange(2), values, None)).to_pylist()
     sure = pytest.approx(0.75 + 0.25 / 300)
     assert found == [
         {"id": "a", "label": 7, "confidence": sure, "out_of_range": True, "embedding": [1.0, 2.0]},
@@ -338,7 +338,7 @@ def test_a_table_of_labels_has_room_for_many_clusters(tmp_path, monkeypatch):
 def test_a_row_whose_embedding_is_not_finite_is_named(tmp_path, monkeypatch):
     files = label_writer(tmp_path, 2, [tmp_path / "a"])
     monkeypatch.setattr(fit_module, "embed", lambda *_: torch.tensor([[1.0], [2.0], [torch.inf], [torch.nan]]))
-    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), np.zeros((4, 1)), None, np.arange(4))
+    rows = shards.Rows(pa.array(["a", "b", "c", "d"]), np.arange(4), np.zeros((4, 1)), None)
     with pytest.raises(DataError, match="f, id 'c': its values are too far"):
         files._table("f", rows)
 
@@ -346,11 +346,10 @@ def test_a_row_whose_embedding_is_not_finite_is_named(tmp_path, monkeypatch):
 def test_what_a_run_left_is_cleared_and_nothing_else(data, tmp_path):
     out = tmp_path / "run"
     (out / "model").mkdir(parents=True)
-    asked = {"bank": 20, "steps": 1, "batch_size": 64, "embedding": True, "random_state": 0}
+    asked = {"n_clusters": 3, "bank": 20, "steps": 1, "batch_size": 64, "embedding": True, "random_state": 0}
 
     def begin():
-        own = _Job(Shards(data), out, ALONE, 3, {**asked, "trust": False, "verbose": False}, {})
-        return own.begin(force=True)
+        return _Job(Shards(data), out, ALONE, asked, {})._claim(force=True)
 
     begin()  # an empty folder is nobody's
     assert [path.name for path in out.iterdir()] == ["checkpoint"]

@@ -84,7 +84,7 @@ def test_a_sparse_view_says_what_the_dense_one_says(pair):
     assert suspicious_columns(thin, 0) == suspicious_columns(dense, 0)
     told = [line for line in data_warnings(thin) if "are zero in all columns" not in line]
     assert told == data_warnings(dense)
-    with patch("viewfuse.methods.urrl.training.measured_step", return_value=0.01):
+    with patch("viewfuse.methods.urrl.stages.measured_step", return_value=0.01):
         assert describe(thin) == describe(dense)
     present = dense.mask[:, 0]
     if present.any():
@@ -323,7 +323,7 @@ def test_wide_views_are_never_made_dense(wide, monkeypatch, way):
         views = ways[way]()
         assert sparse.issparse(views.arrays[0])
         assert len(data_warnings(views)) <= 1
-        with patch("viewfuse.methods.urrl.training.measured_step", return_value=0.01):
+        with patch("viewfuse.methods.urrl.stages.measured_step", return_value=0.01):
             assert describe(views)["views"][0]["high"] == views.arrays[0].max()
         name, columns = views.names[0], views.columns[0]
         both = views[::2].conform([name, "other"], [columns, range(100_000)], by_name=True)

@@ -15,9 +15,9 @@ from training_tools import index_samples
 from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import TERMS, URRLMethod
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.training import joint_stage, pretraining_stage
+from viewfuse.methods.urrl.objective import TERMS, URRLMethod
+from viewfuse.methods.urrl.stages import joint_stage, pretraining_stage
 
 CONFIG = Config(
     n_clusters=3, n_neighbors=3, donor_depth=6, embedding_dim=8, hidden_dim=6, n_heads=2, batch_size=5,

@@ -11,8 +11,8 @@ from flat import flat
 from viewfuse import URRL
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection import rules
+from viewfuse.selection.decision_texts import reasons_of
 from viewfuse.selection.kmeans import filled_kmeans
-from viewfuse.selection.messages import reasons_of
 from viewfuse.selection.rules import on_structure
 
 

@@ -14,7 +14,7 @@ from viewfuse.io.writers import as_json, write_labels
 from viewfuse.report.comparison import Column, with_batch
 from viewfuse.report.run_folder import read_run
 from viewfuse.report.tables import headline, how_many, how_sure, warnings_of
-from viewfuse.selection.messages import advice_of, reasons_of, records, restored, words
+from viewfuse.selection.decision_texts import advice_of, reasons_of, records, restored, words
 
 SHORT = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 3, "joint_epochs": 1, "learning_rate": 2e-3}
 SHORT |= {"scaling": "standard", "random_state": 0}
@@ -71,7 +71,7 @@ CASES = {
     "clear": (lambda: groups(30, 25, 20)[0], {"n_clusters": 3}, ""),
     "noise": (noise, {"n_clusters": 3}, "Use the embedding as coordinates"),
     "sizes": (lambda: groups(90, 8, 4)[0], {"n_clusters": 3}, "Check whether the small ones are real"),
-    "outliers": (with_outliers, {"n_clusters": 3}, "Look at these samples"),
+    "outliers": (with_outliers, {"n_clusters": 3}, "Look at the outliers"),
     "batch": (lambda: groups(34, 30)[0], {"n_clusters": 2}, "Fit again with plate as"),
     "joined": (lambda: groups(25, 25, 25, 25, apart=9.0)[0], {"n_clusters": 3}, ""),
     "one view": (one_informative, {"n_clusters": 2}, "quality of the other views"),

@@ -15,10 +15,10 @@ from training_tools import train, train_replicates
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.training import JointStage
-from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl import training as early_stopping
-from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import EarlyStopping, embed_stored
+from viewfuse.methods.urrl import stages
+from viewfuse.methods.urrl import stages as early_stopping
+from viewfuse.methods.urrl.config import Config, Epochs
+from viewfuse.methods.urrl.stages import EarlyStopping, embed_stored
 from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.selection import scores
 from viewfuse.selection.scores import Merit
@@ -125,7 +125,7 @@ def test_the_best_state_is_kept_as_it_was():
 def settled_by(monkeypatch, moved, *, neighbor_ids=None, **options):
     """Whether a stage was ended after so many of 2,000 samples changed their clusters, at one look after another."""
     monkeypatch.setattr(early_stopping, "_STILL", STILL)
-    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
     labels, stage, found, rising = torch.arange(2000) % 4, JointStage(), [], count()
     someone = torch.zeros(2000, 1, 1, dtype=torch.int64) if neighbor_ids is None else neighbor_ids
     watch = EarlyStopping(FixedClusters(), Looked(), someone, stage, **options)
@@ -172,11 +172,11 @@ def test_where_there_are_no_neighbours_the_last_state_is_kept():
 
 
 def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
-    rising, embedded, embed = count(), [], training.embed_all
+    rising, embedded, embed = count(), [], stages.embed_all
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
-    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 8))
-    monkeypatch.setattr(training, "embed_all", lambda own: embedded.append(embed(own)) or embedded[-1])
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, next(rising), 1.0)])
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(1, 8))
+    monkeypatch.setattr(stages, "embed_all", lambda own: embedded.append(embed(own)) or embedded[-1])
     settings = Config(n_clusters=3, n_heads=2, **SMALL)
     runs = train_replicates([samples_for(settings)] * 2, settings, [0, 1])
     for run, last in zip(runs, embedded[-1], strict=True):
@@ -186,8 +186,8 @@ def test_networks_side_by_side_end_with_their_best_clusters(monkeypatch):
 
 @pytest.mark.parametrize(("schedule", "epochs"), [pytest.param("default", 7, marks=pytest.mark.slow), ("paper", 17)])
 def test_a_watched_stage_of_the_paper_lasts_as_planned(monkeypatch, schedule, epochs):
-    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (1, 16))
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(1, 16))
     settings = Config(n_clusters=3, n_heads=2, schedule=schedule, **SMALL)
     assert len(train(samples_for(settings), settings, 0).history["epoch"]) == epochs
 
@@ -210,7 +210,7 @@ def test_further_trainings_have_seeds_of_their_own():
 
 
 def test_a_stage_that_goes_on_remembers_how_long_it_has_waited(monkeypatch):
-    monkeypatch.setattr("viewfuse.methods.urrl.training.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
+    monkeypatch.setattr("viewfuse.methods.urrl.stages.merits", lambda *_: [Merit(1.0, 0.3, 1.0)])
     stage = JointStage()
     first, second = (EarlyStopping(FixedClusters(), Looked(), SOMEBODY, stage) for _ in range(2))
     for epoch in range(2):

@@ -17,11 +17,11 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import training as engine
 from viewfuse.engine.batches import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
-from viewfuse.methods.urrl import training
+from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod, draws_per_sample, soft_assignment, total, two_branches
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.training import init_state
+from viewfuse.methods.urrl.objective import TERMS, URRLMethod, draws_per_sample, soft_assignment, total, two_branches
+from viewfuse.methods.urrl.stages import init_state
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection import kmeans as centers_module
 from viewfuse.selection.kmeans import drawn_centers, in_order, initial_centers, ward_centers
@@ -49,9 +49,8 @@ def draws_for(run, n_rows, seed=0):
 
 def losses_of(run, rows, rate=0.2, *, seed=0, joint=False):
     draws = draws_for(run, len(rows), seed)
-    return torch.cat(
-        run.method.losses(run.network, run.method.prepare(run.stored, rows[None], rate, draws), joint=joint)
-    ).detach()
+    batch = run.method.prepare(run.stored, rows[None], rate, draws)
+    return torch.cat(list(run.method.losses(run.network, batch, joint=joint).values())).detach()
 
 
 def orders(n, size, epochs, seed=0):
@@ -60,7 +59,7 @@ def orders(n, size, epochs, seed=0):
     run = run_for(settings, n=n, missing=0.0)
     run.seed = seed
     together = Training([run])
-    steps = together.begin(training.pretraining_stage(together, 1))
+    steps = together.begin(stages.pretraining_stage(together, 1))
     steps._step = lambda: None
     return torch.stack([steps.run(e) is not None and steps._order[:, 0].clone() for e in epochs])
 
@@ -91,7 +90,9 @@ def test_losses_of_a_batch_are_those_of_the_two_branches():
     ]
     assert terms.tolist() == pytest.approx(expected, rel=1e-4)
     assert reference.loss_aug(augmented, plain) != pytest.approx(expected[1], rel=1e-3)
-    assert float(total(terms, 0.5, 0.1)) == pytest.approx(float(terms[0] + 0.5 * terms[1] + 0.1 * terms[2]))
+    assert float(total(dict(zip(TERMS, terms, strict=True)), 0.5, 0.1)) == pytest.approx(
+        float(terms[0] + 0.5 * terms[1] + 0.1 * terms[2])
+    )
 
 
 def test_every_epoch_has_an_order_of_its_own():

@@ -10,9 +10,9 @@ import reference
 from schedule_tools import GROUPS, TINY, run_past, stored_samples
 from viewfuse.engine import batches as passes
 from viewfuse.engine.training import Epoch
-from viewfuse.methods.urrl import training
-from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import init_state
+from viewfuse.methods.urrl import stages
+from viewfuse.methods.urrl.config import Config, Epochs
+from viewfuse.methods.urrl.stages import init_state
 
 
 class Recorder:
@@ -40,14 +40,14 @@ def recorder(monkeypatch):
 
     def run(self, epoch):
         own.events.append(("epoch", epoch))
-        return {name: torch.zeros(1, 2) for name in (*training.TERMS, "total")}
+        return {name: torch.zeros(1, 2) for name in (*stages.TERMS, "total")}
 
     def embed_all(together):
         own.events.append("embed")
         return torch.stack([torch.full((60, 8), float(r)) for r in range(len(together.runs))])
 
     monkeypatch.setattr(Epoch, "run", run)
-    monkeypatch.setattr(training, "embed_all", embed_all)
+    monkeypatch.setattr(stages, "embed_all", embed_all)
     monkeypatch.setattr(passes, "MAX_STACKED", {"cpu": 2})
     return own
 
@@ -72,15 +72,15 @@ class Watch:
 
 def joint_events(monkeypatch, recorder, length, *, stop=(99, 99), watched=True, epoch=None):
     settings = Config(n_clusters=3, joint_epochs="auto" if watched else length, **TINY)
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (3, length))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(3, length))
     stored, recorder.epoch = stored_samples(), epoch
     runs = [init_state(stored, settings, seed) for seed in (0, 1)]
     for run in runs:
         run_past(run, 3, GROUPS)
     watches = [Watch(recorder, r, run.joint_stage, stop[r]) for r, run in enumerate(runs)] if watched else []
-    monkeypatch.setattr(training, "EarlyStopping", lambda *args, settles, views: watches.pop(0) if settles else None)
+    monkeypatch.setattr(stages, "EarlyStopping", lambda *args, settles, views: watches.pop(0) if settles else None)
     runs[1].diverged = "broke" if watched else ""
-    training.train_jointly(runs, checkpoint=recorder)
+    stages.train_jointly(runs, checkpoint=recorder)
     return recorder.events, runs
 
 
@@ -134,15 +134,15 @@ def test_pretraining_ends_with_centres_a_weight_and_clusters(monkeypatch, record
     settings = Config(n_clusters=3, **TINY)
     run = init_state(stored_samples(), settings, 4)
     embedding = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
-    starts, own = [], training.initial_centers
+    starts, own = [], stages.initial_centers
 
     def embed_all(together):
         run.history["reconstruction"][-1] = 1 / 3  # by which the weight is chosen
         return embedding[None]
 
-    monkeypatch.setattr(training, "embed_all", embed_all)
-    monkeypatch.setattr(training, "initial_centers", lambda *args: starts.append(args) or own(*args))
-    training.pretrain([run], 3, checkpoint=recorder)
+    monkeypatch.setattr(stages, "embed_all", embed_all)
+    monkeypatch.setattr(stages, "initial_centers", lambda *args: starts.append(args) or own(*args))
+    stages.pretrain([run], 3, checkpoint=recorder)
     assert recorder.events == [
         ("stage", "pre-training-3", 0, -1),  # the centres are not trained
         ("epoch", 0), ("keep", 1, False), ("epoch", 1), ("keep", 2, False), ("epoch", 2), ("keep", 3, True),
@@ -168,8 +168,8 @@ def test_pretraining_ends_early_only_where_all_have_diverged(monkeypatch, record
 
     monkeypatch.setattr(Epoch, "run", spoiled)
     prepared = []
-    monkeypatch.setattr(training, "_prepare_joint_stage", lambda run, embedding: prepared.append(run))
-    training.pretrain(runs, 4, checkpoint=recorder)
+    monkeypatch.setattr(stages, "_prepare_joint_stage", lambda run, embedding: prepared.append(run))
+    stages.pretrain(runs, 4, checkpoint=recorder)
     assert [event[1] for event in recorder.events if event[0] == "epoch"] == epochs
     assert [event[1:] for event in recorder.events if event[0] == "keep"][-1] == (epochs[-1] + 1, True)
     assert prepared == [run for r, run in enumerate(runs) if r not in broken]
@@ -182,30 +182,30 @@ def test_only_what_is_missing_is_trained(monkeypatch, recorder):
         run_past(run, epochs, GROUPS)
     runs[3].clusters = None  # it was long enough, but has no centres
     prepared = []
-    monkeypatch.setattr(training, "_prepare_joint_stage", lambda run, embedding: prepared.append(run.seed))
-    training.pretrain(runs, 5, checkpoint=recorder)
+    monkeypatch.setattr(stages, "_prepare_joint_stage", lambda run, embedding: prepared.append(run.seed))
+    stages.pretrain(runs, 5, checkpoint=recorder)
     assert [event[1] for event in recorder.events if event[0] == "epoch"] == [*range(5), *range(2, 5)]
     assert prepared == [0, 1, 3]
     assert [run.n_epochs for run in runs] == [5, 5, 5, 6]
     recorder.events.clear()
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (5, 4))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(5, 4))
     monkeypatch.setattr(Config, "watched", False)
-    training.train_jointly(runs[2:], checkpoint=recorder)
+    stages.train_jointly(runs[2:], checkpoint=recorder)
     assert [event[1] for event in recorder.events if event[0] == "epoch"] == [*range(5, 9), *range(6, 10)]
 
 
 def test_what_is_said_of_the_stages_of_a_training(monkeypatch):
-    monkeypatch.setattr(Config, "epochs", lambda self, n: (7, 9))
+    monkeypatch.setattr(Config, "epochs", lambda self, n: Epochs(7, 9))
     run = init_state(stored_samples(), Config(n_clusters=3, **TINY), 0)
     run_past(run, 8, GROUPS)
     run.history["stage"][3:] = ["joint"] * 5
     run.numbers["clustering_weight"], stage = 0.25, run.joint_stage
     stage.kept, stage.seen, stage.score, stage.ended = 6, {3: 0.1, 6: 0.2}, {3: 1.0, 6: 0.9}, "it broke"
     stage.size_entropy = {3: 0.8, 6: 0.7}
-    pretraining = training.pretraining_decision(run, 0.5)
+    pretraining = stages.pretraining_decision(run, 0.5)
     assert (pretraining.chosen, pretraining.planned, pretraining.evidence) == (3, 7, {"agreement": 0.5})
-    assert training.pretraining_decision(run, None).evidence == {}
-    joint = training.joint_stage_decision(run)
+    assert stages.pretraining_decision(run, None).evidence == {}
+    joint = stages.joint_stage_decision(run)
     assert (joint.chosen, joint.lasted, joint.planned, joint.ended) == (3, 5, 9, "it broke")
     assert joint.evidence == {
         "neighbor_agreement_after_epoch": {"3": 0.1, "6": 0.2},

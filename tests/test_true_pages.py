@@ -18,8 +18,8 @@ from viewfuse.report.comparison import Column, columns_for, crossed_with, read_k
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import read_run
 from viewfuse.report.tables import methods_text
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import BatchEffects, ClusterNumber, KeptNumbers, KnownClasses, KnownPairs
-from viewfuse.selection.messages import records
 
 HINTS = KnownClasses(2, {"a": ["s1"], "b": ["s2"]}, 2, 2, {})
 PAIRS = KnownPairs(1, {"must_link": [["s1", "s2"]], "cannot_link": []}, 1, {})

@@ -18,8 +18,8 @@ from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
 from viewfuse.methods.urrl import validation
 from viewfuse.selection import confidence, rules
+from viewfuse.selection.decision_texts import advice_of, reasons_of, words
 from viewfuse.selection.decisions import ClusterNumber, Trust
-from viewfuse.selection.messages import advice_of, reasons_of, words
 
 QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=3, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}

@@ -21,11 +21,11 @@ from viewfuse import load
 from viewfuse.cli import main
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods import updating
-from viewfuse.methods.numbering import with_numbers
+from viewfuse.methods.label_matching import with_numbers
 from viewfuse.methods.updating import joined_ids
 from viewfuse.methods.urrl.fit import Fitted
+from viewfuse.selection.decision_texts import words
 from viewfuse.selection.decisions import Update
-from viewfuse.selection.messages import words
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 12, "joint_epochs": 24, "learning_rate": 3e-3}
 QUICK |= {"scaling": "standard", "random_state": 0}

@@ -12,13 +12,13 @@ import torch
 from torch.nn import Module, Parameter
 
 from viewfuse.data.filling import EmptyCells
-from viewfuse.data.known.knowledge import Guidance
+from viewfuse.data.side_information.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
 from viewfuse.methods import updating
-from viewfuse.methods.choosing_k import NewKind
+from viewfuse.methods.number_of_clusters import NewKind
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.neighbors.samples import Samples, index_rows
 from viewfuse.selection.rules import clustering_weight
 

@@ -363,8 +363,8 @@ def test_plain_arrays_pass_no_module_for_special_cases():
     assert {Path(name).stem for name in seen if Path(name).parent.name == "data"} == {
         "views",
         "tables",
-        "given",
-        "digits",
+        "input_types",
+        "precision",
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from benchmarks.command import _wide_table
 from benchmarks.speed import child, wide
 from viewfuse.data.views import Views
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 
 TINY = wide.WideSize(
     rows=40, columns=(300, 260), narrow=(8, 6), sparse_rows=30, sparse_columns=20_000, texts=40, words=400, epochs=1,

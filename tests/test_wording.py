@@ -18,11 +18,11 @@ from benchmarks.command import main as benchmarks
 from test_explanation import run
 from viewfuse import URRL, DataError, MissingPackage, read_views
 from viewfuse.cli import fit, main
-from viewfuse.cli.options import PerView, spelling
+from viewfuse.cli.options import preparation, spelling
 from viewfuse.errors import CannotWrite, EmptyClusterWarning, NotEnoughMemory, SettingError
 from viewfuse.plots.pictures import drawing
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import ScalingChoice
-from viewfuse.selection.messages import records
 from viewfuse.utils.console import needed
 from viewfuse.utils.settings import Advice, Field, Setting, spelled
 
@@ -40,13 +40,13 @@ def file(tmp_path_factory):
     return path
 
 
-SETTINGS = [one.name for one in fit.command.params if one.name in {*URRL().get_params(), "keep"}]
+SETTINGS = [one.name for one in fit.fit.params if one.name in {*URRL().get_params(), "keep"}]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, monkeypatch, name):
     monkeypatch.setattr("viewfuse.methods.urrl.fit.pretrain", None)  # whatever is wrong is found before training
-    option = next(one for one in fit.command.params if one.name == name)
+    option = next(one for one in fit.fit.params if one.name == name)
     clusters = [] if name == "n_clusters" else ["--clusters", 2]
     value = BAD.get(name, "-1" if option.type.name in ("integer", "float") else "nonsense")
     said = run("fit", file, *clusters, "--out", tmp_path / "run", option.opts[0], *value.split())
@@ -73,15 +73,15 @@ def test_every_setting_that_is_refused_is_called_by_its_option(file, tmp_path, m
     ],
 )  # fmt: skip
 def test_parameters_are_spelled_for_the_reader(setting, python, option):
-    assert (str(setting), spelling(fit.command)(setting)) == (python, option)
+    assert (str(setting), spelling(fit.fit)(setting)) == (python, option)
 
 
 def test_messages_are_spelled_when_they_are_shown():
     error = DataError("a.csv: n_init=3 ", Setting("id_column"), Advice(("; ", Field("n_heads", 2), " helps")))
     assert str(error) == "a.csv: n_init=3 id_column; config=Config(n_heads=2) helps"
-    assert spelled(error, spelling(fit.command)) == "a.csv: n_init=3 --id-column"  # what users wrote stays
+    assert spelled(error, spelling(fit.fit)) == "a.csv: n_init=3 --id-column"  # what users wrote stays
     assert spelled(error, spelling(click.Command("nothing"))) == "a.csv: n_init=3 id_column"
-    assert spelled("plain text", spelling(fit.command)) == "plain text"
+    assert spelled("plain text", spelling(fit.fit)) == "plain text"
 
 
 @pytest.mark.parametrize("kind", [CannotWrite, NotEnoughMemory, SettingError, MissingPackage, EmptyClusterWarning])
@@ -148,8 +148,16 @@ def test_repeatable_options_are_made_as_every_click_takes_them(monkeypatch):
     made = []
     plain = click.Option.__init__
     monkeypatch.setattr(click.Option, "__init__", lambda self, *a, **k: (made.append(k), plain(self, *a, **k))[1])
-    option = PerView(["--how"], multiple=True, default="auto")
-    assert isinstance(made[0]["default"], list)
-    command = click.Command("x", params=[option], callback=lambda how: click.echo(how))
+    command = click.command("x")(preparation(lambda reduction, **_: click.echo(reduction)))
+    assert [one["default"] for one in made if one.get("multiple")] == [["auto"]]
     assert CliRunner().invoke(command, []).output == "auto\n"
-    assert CliRunner().invoke(command, ["--how", "pca"]).output == "pca\n"
+    assert CliRunner().invoke(command, ["--reduction", "pca"]).output == "pca\n"
+    assert CliRunner().invoke(command, ["--reduction", "a=pca", "--reduction", "b=none"]).output == (
+        "{'a': 'pca', 'b': 'none'}\n"
+    )
+
+
+def test_options_that_are_collected_under_the_name_of_one_stay_in_its_place():
+    """The summary of a run lists its parameters in the order of --help."""
+    command = click.command("x")(preparation(lambda **given: click.echo(", ".join(given))))
+    assert CliRunner().invoke(command, []).output == "scaling, fill, reduction\n"

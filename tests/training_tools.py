@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Generator
 
 from viewfuse.engine.training import check_diverged
-from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.training import init_state, planned_epochs, pretrain, train_jointly
+from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.stages import init_state, planned_epochs, pretrain, train_jointly
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.nn.layers import start_weights
 
@@ -25,7 +25,7 @@ def train(stored, config, seed):
 def train_replicates(sets, config, seeds):
     """One training per set of samples and seed."""
     runs = [init_state(samples, config, seed) for samples, seed in zip(sets, seeds, strict=True)]
-    pretrain(runs, planned_epochs(runs[0])[0])
+    pretrain(runs, planned_epochs(runs[0]).pretraining)
     check_diverged(runs)
     train_jointly(runs)
     return runs

@@ -21,12 +21,12 @@ from benchmarks.experiments.records import read_rows, write_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.fitted.model import Source
-from viewfuse.methods.choosing_k import evident_splits, pretrained
+from viewfuse.methods.number_of_clusters import number_of, pretrained
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.training import embed_stored
+from viewfuse.methods.urrl.stages import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.cluster_number import RANGE, number_decision, possible_range
 from viewfuse.selection.kmeans import partitions
+from viewfuse.selection.split_tests import RANGE, possible_range
 from viewfuse.selection.tree import principal
 from viewfuse.utils.jobs import chosen_device
 
@@ -130,7 +130,7 @@ def choices_of(cell: Cell, config: Config, device: torch.device) -> list[NumberC
         warnings.simplefilter("ignore", UserWarning)
         run = pretrained(Source.of(views, "neighbors", "auto"), config, "auto", cell.mask, device)
     possible, draws = possible_range(RANGE, len(views)), torch.Generator().manual_seed(cell.mask)
-    decision = number_decision(evident_splits(run, views.names), len(views), possible)
+    decision = number_of(run, views.names, possible)
     embedding, true_k = principal(embed_stored(run)), len(np.unique(labels))
     ks = sorted({*range(2, min(_MOST, possible[1]) + 1), decision.chosen, true_k} - {1})
     found = partitions(embedding, ks, draws)

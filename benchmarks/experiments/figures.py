@@ -18,8 +18,8 @@ from benchmarks.experiments.plans import OURS
 from benchmarks.experiments.records import Record
 from benchmarks.experiments.run_folders import done_folders, has_arrays, read_arrays, read_facts, read_losses
 from benchmarks.experiments.tables import Line, by_rate
+from viewfuse.plots.layout import plane
 from viewfuse.plots.pictures import drawing
-from viewfuse.plots.places import plane
 from viewfuse.utils.atomic import writing
 
 _LABELS = {"acc": "accuracy, %", "nmi": "NMI, %", "ari": "ARI, %"}

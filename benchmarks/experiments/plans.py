@@ -19,7 +19,7 @@ from viewfuse.errors import SettingError
 from viewfuse.methods import ESTIMATORS, estimator_of
 from viewfuse.methods.urrl.config import PAPER, PAPER_SCALING, Config
 from viewfuse.missing import Gaps, describe, paper_mask
-from viewfuse.reduction.frontend import HOW
+from viewfuse.reduction.reduce import HOW
 
 NAMES = ("table2", "rates", "modules", "outputs", "neighbors", "view-dropout", "views", "embedding", "decisions")
 SETTINGS = ("paper", "default")

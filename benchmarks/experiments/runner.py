@@ -37,6 +37,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine import batches as passes
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.errors import DataError, Diverged
+from viewfuse.fitted.model import Source
 from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings
 from viewfuse.methods.urrl.fit import fit_models
@@ -207,7 +208,8 @@ def _trained(group: Sequence[PlannedRun], sets: Sequence[Views], device: torch.d
     settings = group[0].settings
     assert settings is not None
     seeds = [replicate_seeds(run.seed, 1) for run in group]
-    fitted = fit_models(sets, settings, group[0].scaling, seeds, device, reduction=group[0].reduction)
+    sources = [Source.of(views, asked=group[0].reduction) for views in sets]
+    fitted = fit_models(sources, settings, group[0].scaling, seeds, device)
     found: list[_Found] = []
     for run, one in zip(group, fitted, strict=True):
         arrays: dict[str, NDArray[Any]] = {"found": one.labels()}

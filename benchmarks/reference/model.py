@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader
 
 from benchmarks.reference.data import Item, NeighborSearch, PlainSamples, ScaledTable
 from viewfuse.engine.batches import generator_for_start
-from viewfuse.methods.urrl import method as losses
+from viewfuse.methods.urrl import objective as losses
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import view_dropout_rate
 from viewfuse.methods.urrl.network import Network, TransformerBlock, adaptive_mask, build_network, cosine_distances
+from viewfuse.methods.urrl.objective import view_dropout_rate
 from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30
@@ -152,7 +152,8 @@ class PlainTraining:
         terms = batch_losses(self.network, batch, joint=self._joint)
         self._adam.zero_grad()
         weight = torch.tensor(float(self.settings.clustering_weight))
-        torch.autograd.backward(losses.total(terms, self.settings.robustness_weight, weight))
+        named = dict(zip(losses.TERMS, terms, strict=True))
+        torch.autograd.backward(losses.total(named, self.settings.robustness_weight, weight))
         self._adam.step()
         return torch.stack(terms).detach()
 

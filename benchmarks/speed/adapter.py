@@ -17,9 +17,9 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import TERMS, URRLMethod, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.network import Network
-from viewfuse.methods.urrl.training import init_state, joint_stage, pretraining_stage
+from viewfuse.methods.urrl.objective import TERMS, URRLMethod, two_branches, view_dropout_rate
+from viewfuse.methods.urrl.stages import init_state, joint_stage, pretraining_stage
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.selection.kmeans import initial_centers
 
@@ -104,7 +104,8 @@ def own_losses(
 ) -> tuple[Tensor, ...]:
     """The three losses on the samples `rows`, by the package."""
     method = URRLMethod(settings)
-    return method.losses(network, method.prepare(stored, rows[None], rate, draws), joint=True)
+    found = method.losses(network, method.prepare(stored, rows[None], rate, draws), joint=True)
+    return tuple(found.values())
 
 
 def plain_batch(stored: Samples, rows: Tensor, settings: Config, rate: float, draws: Tensor) -> Item:

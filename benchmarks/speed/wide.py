@@ -21,7 +21,7 @@ from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.errors import EmptyClusterWarning
 from viewfuse.methods.urrl.config import Config
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 
 Facts = dict[str, Any]
 _BARS = {

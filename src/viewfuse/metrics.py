@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import is_missing
-from viewfuse.data.known.hints import as_objects
+from viewfuse.data.side_information.known_labels import as_objects
 from viewfuse.errors import DataError
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from viewfuse.data.alignment import checked_mask
-from viewfuse.data.digits import exact_frame, has_long_numbers
-from viewfuse.data.given import Mask, has_row_labels, is_annotated, is_sparse, is_table
+from viewfuse.data.input_types import Mask, has_row_labels, is_annotated, is_sparse, is_table
+from viewfuse.data.precision import exact_frame, has_long_numbers
 from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import wrong

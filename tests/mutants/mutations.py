@@ -18,7 +18,7 @@ from typing import Any
 from mutants.defects import PACKAGE, ROOT
 
 WORDING = (
-    "selection/messages.py",
+    "selection/decision_texts.py",
     "errors.py",
     "cli/options.py",
 )

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import URRL, Views
 from viewfuse.baselines import kmeans_after_knn
-from viewfuse.data.known.batches import with_batch
+from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import apply_mask, paper_mask
 

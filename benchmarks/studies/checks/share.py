@@ -31,8 +31,8 @@ from scipy import sparse
 
 from viewfuse import URRL, Config, Views, read_views
 from viewfuse.data import alignment, sparse_tables, tables
-from viewfuse.distributed import pass_zero
-from viewfuse.distributed.pass_zero import Buckets
+from viewfuse.distributed import first_pass
+from viewfuse.distributed.first_pass import Buckets
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Shards
 from viewfuse.engine import training
@@ -42,15 +42,15 @@ from viewfuse.fitted.model import Model
 from viewfuse.utils import memory
 
 CHECKS: dict[str, list[tuple[Any, str]]] = {
-    "digits beside offsets": [(tables, "_offset"), (pass_zero, "_offset")],
+    "digits beside offsets": [(tables, "_offset"), (first_pass, "_offset")],
     "finite": [
         (training.Training, "record"), (fitted, "_check_finite"),
     ],
     "out of range": [(Model, "is_far"), (fitted, "warn_of_far"), (drift, "warn_of_shifted")],
     "sparse indices": [(sparse_tables, "check_sparse")],
-    "ids": [(alignment, "checked_ids"), (alignment, "check_written"), (pass_zero, "_check_twice")],
+    "ids": [(alignment, "checked_ids"), (alignment, "check_written"), (first_pass, "_check_twice")],
     "memory": [(memory, "require"), (memory, "available"), (memory.mmap, "mmap")],
-    "digest": [(pass_zero.Checksum, "add")],
+    "digest": [(first_pass.Checksum, "add")],
 }  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def of_shards(repeats: int, n_rows: int) -> None:
 
         def read() -> Any:
             shards = Shards(folder / "rows")
-            return pass_zero.run_pass_zero(
+            return first_pass.run_first_pass(
                 shards, folder / f"out{next(turn)}", Buckets.of(n_rows, n_rows, 1_000), alone
             )
 
@@ -168,7 +168,7 @@ def of_shards(repeats: int, n_rows: int) -> None:
         known = read().contents
         for trust in (False, True):
             words = "with" if trust else "without"
-            again = partial(pass_zero.changed_shard, shards, known, alone, trust)
+            again = partial(first_pass.changed_shard, shards, None, known, alone, trust)
             shares(f"fit-large, knowing them again {words} --trust-unchanged", again, repeats)
 
 

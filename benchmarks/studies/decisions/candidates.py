@@ -17,6 +17,7 @@ import torch
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views, metrics
 from viewfuse.engine.batches import replicate_seeds
+from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import apply_mask, paper_mask
@@ -78,7 +79,7 @@ def main(folder: str, out: str, masks: str, rates: str, *names: str) -> None:
         known = np.unique(known, return_inverse=True)[1]
         for rate in map(float, rates.split(",")):
             drawn = [paper_mask(len(known), len(views), rate, missing, random_state=m) for m in range(first, last + 1)]
-            sets = [Views(apply_mask(list(views), mask)) for mask in drawn]
+            sets = [Source.of(Views(apply_mask(list(views), mask))) for mask in drawn]
             seeds = [replicate_seeds(m, 1) for m in range(first, last + 1)]
             for m, fitted in enumerate(fit_models(sets, Config(n_clusters=k), "auto", seeds, device), first):
                 rows.append({"dataset": name, "missing_rate": rate, "mask": m, **scores(known, fitted)})

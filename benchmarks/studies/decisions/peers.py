@@ -20,7 +20,7 @@ from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views, metrics
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 
 METHODS = {"NEMO": NEMO, "PIMVC": PIMVC}
 RATES, SEEDS = (0.25, 0.5, 0.75), range(10)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from viewfuse import URRL, Views
+from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.missing import paper_mask
@@ -45,7 +46,8 @@ def main() -> None:
     if asked.paper:
         views, _ = masked(asked.data / "handwritten.npz")
         how = (Config(n_clusters=10, **PAPER), "minmax", [list(range(10))], torch.device(asked.device))
-        found["ten networks"] = [seconds(lambda: fit_models([Views(views)], *how, reduction="none"), asked.device)]
+        sources = [Source.of(Views(views), asked="none")]
+        found["ten networks"] = [seconds(lambda: fit_models(sources, *how), asked.device)]
     print(json.dumps({"threads": torch.get_num_threads(), "torch": torch.__version__, "seconds": found}))
 
 

@@ -25,7 +25,7 @@ from viewfuse import Views, metrics
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.methods import PIMVC
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.selection.kmeans import kmeans_centers
 
 ENTRY, RATE, SEEDS = CATALOGUE["bdgp"], 0.5, range(10)

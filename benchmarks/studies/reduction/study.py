@@ -26,8 +26,8 @@ from viewfuse.baselines import kmeans_labels
 from viewfuse.data.views import Views
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.missing import paper_mask
-from viewfuse.reduction import frontend
-from viewfuse.reduction.frontend import fit_front_end
+from viewfuse.reduction import reduce
+from viewfuse.reduction.reduce import fit_front_end
 
 SETS = (
     "3sources", "bbcsport", "ngs", "reuters1200", "movies", "prokaryotic", "bdgp", "citeseq_inhouse1182",
@@ -94,7 +94,7 @@ def score(views: list[np.ndarray], labels: np.ndarray, mask: np.ndarray, how: st
 def accuracy(folder: Path, names: list[str], rank: int | None, n_masks: int) -> None:
     """One line of the table per set."""
     if rank:
-        frontend._FEWEST = frontend._MOST = rank
+        reduce._FEWEST = reduce._MOST = rank
     conditions = [("none", "standard"), ("none", "view"), ("auto", "standard"), ("auto", "view")]
     for name in names:
         views, labels = load(folder / f"{name}.npz")

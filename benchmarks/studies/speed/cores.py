@@ -99,6 +99,7 @@ def fit(
 
     from viewfuse.data.views import Views
     from viewfuse.engine.batches import replicate_seeds
+    from viewfuse.fitted.model import Source
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.fit import fit_models
     from viewfuse.missing import apply_mask, paper_mask
@@ -107,8 +108,9 @@ def fit(
     mask = paper_mask(len(views[0]), len(views), 0.5, 4, random_state=seed)
     config = Config(n_clusters=10, effort=effort, pretrain_epochs=epochs[0], joint_epochs=epochs[1])
     seeds, cpu = [replicate_seeds(seed, starts)], torch.device("cpu")
-    sets = [Views(apply_mask(views, mask))]
-    (found,) = fit_models(sets, config, scaling, seeds, cpu, n_jobs=n_jobs, threads=threads_for(starts, len(sets[0])))
+    source = Source.of(Views(apply_mask(views, mask)))
+    how = {"n_jobs": n_jobs, "threads": threads_for(starts, len(source.reduced))}
+    (found,) = fit_models([source], config, scaling, seeds, cpu, **how)
     return found.embedding.numpy().tobytes()
 
 
@@ -148,7 +150,7 @@ def step(asked: argparse.Namespace) -> dict:
     from viewfuse.engine.training import Training
     from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
     from viewfuse.methods.urrl.config import Config
-    from viewfuse.methods.urrl.training import init_state, pretraining_stage
+    from viewfuse.methods.urrl.stages import init_state, pretraining_stage
     from viewfuse.neighbors.samples import index_training_set
 
     source = Source.of(Views(handwritten(asked.rows)), "neighbors", "auto")

@@ -24,34 +24,27 @@ from viewfuse.utils.settings import spelled
 from viewfuse.utils.version import __version__
 
 VERBS = {
-    "fit": "Cluster the samples of one or more files.",
-    "predict": "Place the samples of files in the clusters of a saved model.",
-    "report": "Write a page that shows a run, or compares two.",
-    "compare": "Fit several methods on the same data, and say which is better.",
-    "inspect": "Say what is in files and what is missing, before any training.",
-    "serve": "Answer requests over HTTP with a saved model.",
+    "fit": ("fit", "Cluster the samples of one or more files."),
+    "predict": ("predict", "Place the samples of files in the clusters of a saved model."),
+    "report": ("runs", "Write a page that shows a run, or compares two."),
+    "compare": ("compare", "Fit several methods on the same data, and say which is better."),
+    "inspect": ("inspect", "Say what is in files and what is missing, before any training."),
+    "serve": ("predict", "Answer requests over HTTP with a saved model."),
 }
-"""Those that a newcomer needs."""
+"""Those that a newcomer needs: the module of each, in which a function is called like it, and what it does."""
 MORE = {
-    "choose": "Say how many clusters the samples of files have, without a fit.",
-    "drift": "Say whether the samples of files are like those that a run was fitted on.",
-    "embed": "Write the embeddings of samples under a saved model.",
-    "explain": "Say why a saved model places the samples of files where it does.",
-    "fit-large": "Cluster the rows of sharded Parquet files, in one or many processes.",
-    "impute": "Fill missing views with what a saved model expects there.",
-    "info": "Say what a saved model is.",
-    "rename": "Name the clusters of a run: a CSV file has the columns label and name.",
-    "score": "Compare labels with known ones.",
-    "update": "Let new samples join a run, whose clusters keep their numbers.",
-    "validate": "Repeat the fit of a run, and measure how often its clusters are found again.",
+    "choose": ("inspect", "Say how many clusters the samples of files have, without a fit."),
+    "drift": ("runs", "Say whether the samples of files are like those that a run was fitted on."),
+    "embed": ("predict", "Write the embeddings of samples under a saved model."),
+    "explain": ("predict", "Say why a saved model places the samples of files where it does."),
+    "fit-large": ("fit", "Cluster the rows of sharded Parquet files, in one or many processes."),
+    "impute": ("predict", "Fill missing views with what a saved model expects there."),
+    "info": ("predict", "Say what a saved model is."),
+    "rename": ("runs", "Name the clusters of a run: a CSV file has the columns label and name."),
+    "score": ("predict", "Compare labels with known ones."),
+    "update": ("runs", "Let new samples join a run, whose clusters keep their numbers."),
+    "validate": ("runs", "Repeat the fit of a run, and measure how often its clusters are found again."),
 }
-_TOGETHER = {
-    "choose": "inspect",
-    "fit-large": "fit",
-    **dict.fromkeys(("drift", "rename", "report", "update", "validate"), "later"),
-    **dict.fromkeys(("embed", "explain", "impute", "info", "score", "serve"), "predict"),
-}
-"""Verbs that share a module, in which their functions are called like them."""
 _VERB, _TERMINATED = "viewfuse.verb", "viewfuse.terminated"
 
 
@@ -66,18 +59,17 @@ class Verbs(click.Group):
         """Write the list of verbs in two parts."""
         for title, verbs in {"Commands": VERBS, "More": MORE}.items():
             with formatter.section(title):
-                formatter.write_dl(list(verbs.items()), col_max=15)
+                formatter.write_dl([(verb, help) for verb, (_, help) in verbs.items()], col_max=15)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb `cmd_name`."""
         if cmd_name == "bench":
             ctx.fail("Benchmarks are not in the package; in a checkout, run python -m benchmarks")
-        known = VERBS | MORE
-        if cmd_name not in known:
+        if (known := (VERBS | MORE).get(cmd_name)) is None:
             return None
-        found = importlib.import_module(f"viewfuse.cli.{_TOGETHER.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(found, cmd_name.replace("-", "_") if cmd_name in _TOGETHER else "command")
-        command.help = known[cmd_name]
+        module, help = known
+        command: click.Command = getattr(importlib.import_module(f"viewfuse.cli.{module}"), cmd_name.replace("-", "_"))
+        command.help = help
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:

@@ -49,11 +49,9 @@ def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> li
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    from viewfuse.data.precision import is_number  # help does without NumPy
+
+    return is_number(text)
 
 
 def _is_method(text: str) -> bool:
@@ -79,7 +77,7 @@ def _is_method(text: str) -> bool:
     option("--latex", "Print the table as LaTeX."),
     options.pictures, options.device, options.engine, options.as_json,
 )  # fmt: skip
-def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels: Path | None, own: str | None,
+def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels: Path | None, own: str | None,
             latex: bool, style: PictureStyle, as_json: bool, engine: str, address: str | None, device: str,
             **asked: Any) -> None:  # fmt: skip
     """Filled in by the group."""
@@ -97,6 +95,8 @@ def command(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
     if not are_sets and own is not None:
         raise SettingError("--own is for several data sets; leave it out")
+    if labels is not None and any(path.exists() and path.samefile(labels) for path in inputs.files):
+        raise SettingError(f"{labels} is a view and has the labels that it is judged by; leave it out of the views")
     if not are_sets and asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")
     data: Any = _sets(inputs) if are_sets else inputs.open().read()
@@ -154,12 +154,10 @@ def _check_folder(out: Path, inputs: options.Inputs) -> None:
     from viewfuse.comparison.arguments import holds_comparison
 
     options.check_not_read(out, inputs)
-    if holds_comparison(out):
-        options.check_writable(out)
-    elif out.is_dir() and any(out.iterdir()):
+    resumes = holds_comparison(out)
+    if not resumes and out.is_dir() and any(out.iterdir()):
         raise CannotWrite(f"{out} holds something else than a comparison; give another --out")
-    else:
-        options.check_new_folder(out, False, inputs)
+    options.check_new_folder(out, resumes, inputs)
 
 
 def _tell(line: str) -> None:

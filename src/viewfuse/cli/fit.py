@@ -24,13 +24,13 @@ from viewfuse.fitted.clusters import representatives
 from viewfuse.io.labels import read_labels, read_pairs
 from viewfuse.io.writers import OUTLIER, Results, as_json, write_annotated, write_embedding, write_history, write_labels
 from viewfuse.methods.urrl.config import Config
+from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
-from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
 from viewfuse.report.run_folder import ALPHA, write_evidence
 from viewfuse.report.tables import count
-from viewfuse.selection.messages import label, restored, words
+from viewfuse.selection.decision_texts import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import named_values
@@ -101,8 +101,7 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
                "CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
         option("--view-weights VIEW=NUMBER ...", "How much a view counts; 1 by default. Once per view."),
     ),
-    options.preparation,
-    options.log1p,
+    options.preparation_or_log1p,
     option("--effort", "quick (about half the time), auto (stops where nothing more is gained) or thorough (three "
            "trainings, and all of it five times again, to validate it).", default="auto"),
     option("--outliers", "Samples far from all others: mark (they keep their cluster) or label (their label is -1).",
@@ -119,13 +118,12 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
     options.pictures,
     options.force,
 )  # fmt: skip
-def command(inputs: options.Inputs, out: Path | None, resume: Path | None, log1p: Sequence[str], force: bool,
-            style: PictureStyle, **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
+def fit(inputs: options.Inputs, out: Path | None, resume: Path | None, force: bool, style: PictureStyle,
+        **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
     """Filled in by the group."""
     from viewfuse.engine.checkpoint import is_ours
     from viewfuse.fitted.persistence import check_model_folder
 
-    asked["reduction"] = options.with_log1p(asked["reduction"], log1p)
     if resume is not None and (not (resume / _CHECKPOINT).is_dir() or out not in (None, resume)):
         raise SettingError(f"there is no interrupted fit in {resume}; begin one with --out")
     out = resume or out
@@ -211,7 +209,7 @@ def write_run(
     folder: Path, model: URRL, views: Views, facts: Mapping[str, Any], *, title: str, keep: int | None = None
 ) -> dict[str, Any]:
     """Write labels, model, summary and page of a run, or write them again; `facts` are what else its summary says."""
-    from viewfuse.methods.trusting import trust_in
+    from viewfuse.methods.clusterer import trust_in
 
     judged, trust = model.judge(alpha=facts.get("alpha", ALPHA)), trust_in(model.decisions_)
     found: dict[str, Any] = {
@@ -246,7 +244,7 @@ def listed(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
 def _write_report(out: Path, name: str) -> None:
     """The page; what was fitted is safe by now, and must not be lost to a page that is too large to make."""
     try:
-        write_report([out], out / "report.html", spell=options.spelling(command), title=name)
+        write_report([out], out / "report.html", spell=options.spelling(fit), title=name)
     except NotEnoughMemory as error:
         click.echo(f"report.html is not there: {error}", err=True)
 
@@ -255,7 +253,7 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
-    spell = options.spelling(command)
+    spell = options.spelling(fit)
     return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked
 
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from viewfuse.cli import options
 from viewfuse.data import filling
 from viewfuse.data.checks import absent_views, data_warnings, in_words, suspicious_columns
-from viewfuse.data.given import is_sparse
+from viewfuse.data.input_types import is_sparse
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.tables import column_bounds
-from viewfuse.data.views import Views
+from viewfuse.data.views import Views, without_rare
 from viewfuse.errors import DataError
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.plots.pictures import draw_choice, why_not_drawn
 from viewfuse.plots.style import PictureStyle
-from viewfuse.reduction.frontend import FrontEnd, Reduction, fit_front_end
-from viewfuse.selection.messages import p_value
+from viewfuse.reduction.reduce import FrontEnd, Reduction, fit_front_end
+from viewfuse.selection.decision_texts import p_value
 from viewfuse.utils.atomic import write_file
 from viewfuse.utils.console import is_live, plain, tell
 
@@ -35,7 +35,7 @@ _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing"
 
 
 @options.verb(options.inputs)
-def command(inputs: options.Inputs) -> tuple[options.Facts, str]:
+def inspect(inputs: options.Inputs) -> tuple[options.Facts, str]:
     """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
@@ -43,10 +43,11 @@ def command(inputs: options.Inputs) -> tuple[options.Facts, str]:
     remarks = absent_views(views)
     pairs = [(view["name"], view["empty"]) for view in facts["views"] if view["empty"]]
     remarks += [f"empty cells, which a fit fills, {filling.in_words(*pair)}" for pair in pairs]
-    try:
-        filling.check_training_cells(views)
-    except DataError as error:
-        remarks.append(f"a fit refuses this: {error}")
+    for check in (filling.check_training_cells, without_rare):
+        try:
+            check(views)
+        except DataError as error:
+            remarks.append(f"a fit refuses this: {error}")
     facts["remarks"] = remarks + data_warnings(views, [view["suspicious"] for view in facts["views"]])
     ids = plain(", ".join(map(str, facts["first_ids"])))
     patterns = [(p["views"], p["samples"]) for p in facts["patterns"]]
@@ -141,7 +142,7 @@ def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
 
     from viewfuse.fitted.model import scaled_tensors
     from viewfuse.neighbors.samples import index_training_set
-    from viewfuse.selection.messages import words
+    from viewfuse.selection.decision_texts import words
     from viewfuse.selection.rules import AMONG, outliers
 
     rows = np.sort(np.random.default_rng(0).permutation(len(views))[:_MOST_SAMPLES])
@@ -167,7 +168,7 @@ def _rows_to_look_at(views: Views, v: int) -> NDArray[np.bool_]:
 def _describe_fit(n_samples: int, widths: list[int], reduction: Reduction) -> dict[str, Any]:
     """What a fit with default settings costs, with a training of every scaling."""
     from viewfuse.methods.urrl import network as cost
-    from viewfuse.methods.urrl.training import measured_step
+    from viewfuse.methods.urrl.stages import measured_step
 
     config = Config().sized(n_samples)
     n_scalings = max({"rows": 1, "view": 2, "columns": 3}[unit] for unit in reduction.units)  # how many differ
@@ -182,14 +183,13 @@ def _describe_fit(n_samples: int, widths: list[int], reduction: Reduction) -> di
 
 
 @options.verb(
-    options.inputs, options.cluster_range, options.preparation, options.log1p, options.device, options.random_state,
+    options.inputs, options.cluster_range, options.preparation_or_log1p, options.device, options.random_state,
     options.out("Folder for k.png and choice.json; else none is written.", required=False), options.pictures,
     options.force,
 )  # fmt: skip
-def choose(inputs: options.Inputs, out: Path | None, style: PictureStyle, log1p: Sequence[str], force: bool,
+def choose(inputs: options.Inputs, out: Path | None, style: PictureStyle, force: bool,
            **params: Any) -> tuple[options.Facts, str]:  # fmt: skip
     """Filled in by the group."""
-    params["reduction"] = options.with_log1p(params["reduction"], log1p)
     if out is not None:
         options.check_new_folder(out, force, inputs)
     views = inputs.open().read()
@@ -221,11 +221,11 @@ def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _said(split: Mapping[str, Any]) -> str:
-    from viewfuse.selection.cluster_number import lacks_valley  # torch is there by now
+    from viewfuse.selection.split_tests import lacks_valley  # torch is there by now
 
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
-    views = f", in {plain(split['alone'])} alone" if split["alone"] else views
+    views += f", clearest in {plain(split['alone'])}" if split["alone"] else ""
     why = ": samples are as dense at the border" if lacks_valley(split) else ""
     ends = "" if split["stands"] else f", stays whole{why}"
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from viewfuse.data.digits import is_number
+from viewfuse.data.precision import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.labels import read_labels
@@ -104,7 +104,8 @@ def as_one(name: str, collect: Callable[..., Any], *options: Decorator) -> Decor
     def with_one(function: Decorator) -> Decorator:
         @functools.wraps(function)
         def collected(**given: Any) -> Any:
-            return function(**{name: collect(**{one: given.pop(one) for one in own})}, **given)
+            others = {one: value for one, value in given.items() if one not in own or one == name}
+            return function(**others | {name: collect(**{one: given[one] for one in own})})
 
         whole = together(*options)(collected)
         own = [str(one.name) for one in whole.__click_params__[-len(options) :]]
@@ -269,7 +270,7 @@ class Inputs:
     def open_for(self, fitted: Any) -> FileSource:
         """Open them for a fitted model, whose views a wide table may name in its columns."""
         if self.batch is not None:
-            from viewfuse.fitted.batches import check_takes_batch
+            from viewfuse.fitted.batch_effects import check_takes_batch
 
             check_takes_batch(fitted._model.batches)
         source, known = split_by_prefix(self.open(new_samples=True), fitted.view_names_), fitted.view_names_
@@ -312,41 +313,36 @@ inputs = as_one(
 )  # fmt: skip
 
 
-class PerView(click.Option):
-    """A repeatable option, VALUE for all views or VIEW=VALUE for each; it becomes a str or a dict."""
-
-    def __init__(self, *names: Any, default: str, **rest: Any) -> None:
-        super().__init__(*names, default=[default], **rest)  # versions before 8.3 refuse a default that is no list
-        self.default = default
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """What was given, all of it together; a default stays as it is."""
-        if value is None or isinstance(value, str):
-            return value
-        only_one = len(value) == 1 and "=" not in value[0]
-        return value[0] if only_one else named_values(self.opts[0], value)
-
-
-preparation = together(
-    option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
-    option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
-           default="neighbors"),
-    option("--reduction [VIEW=]HOW ...",
-           "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
-           "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-           cls=PerView, default="auto"),
-)  # fmt: skip
-log1p = option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view.")
-
-
-def with_log1p(reduction: str | dict[str, str], views: Sequence[str]) -> str | dict[str, str]:
-    """What --reduction asked for, with the views that --log1p names."""
-    if not views:
-        return reduction
-    named = {} if reduction == "auto" else reduction
-    if isinstance(named, str) or any(view in named for view in views):
+def _by_view(reduction: Sequence[str], log1p: Sequence[str] = ()) -> Any:
+    """How all views are reduced, or a dict of how each is, also of those that --log1p names."""
+    is_for_all = len(reduction) == 1 and "=" not in reduction[0]
+    how: Any = reduction[0] if is_for_all else named_values("--reduction", reduction)
+    if not log1p:
+        return how
+    named = {} if how == "auto" else how
+    if isinstance(named, str) or any(view in named for view in log1p):
         raise SettingError("--log1p and --reduction speak of the same views; name each once, with VIEW=HOW")
-    return named | dict.fromkeys(views, "log1p")
+    return named | dict.fromkeys(log1p, "log1p")
+
+
+def _prepared(*more: Decorator) -> Decorator:
+    """Options of how views become comparable, with `more` that say how wide ones become narrow."""
+    reduction = option(
+        "--reduction [VIEW=]HOW ...",
+        "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
+        "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
+        default=["auto"],  # versions of click before 8.3 refuse a default that is no list
+    )
+    return together(
+        option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
+        option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or "
+               "error.", default="neighbors"),
+        as_one("reduction", _by_view, reduction, *more),
+    )  # fmt: skip
+
+
+preparation = _prepared()
+preparation_or_log1p = _prepared(option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view."))
 
 
 def model_in(run: Path) -> Path:

@@ -42,7 +42,7 @@ _MERGES = 3
     options.out("File for the labels (.csv); a folder where FILE is a pattern, such as 'shards/*.parquet'."),
     options.alpha, options.engine, options.device, options.force, options.trust_unchanged,
 )  # fmt: skip
-def command(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
+def predict(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
             n_jobs: int | None, trust_unchanged: bool, device: str, alpha: float) -> Any:  # fmt: skip
     """Filled in by the group."""
     written = {"written to": str(out)}
@@ -245,9 +245,9 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queu
         raise MissingPackage(f"viewfuse serve needs {' and '.join(missing)}, which are not installed; {cure}")
     if not hasattr(os, "fork"):
         raise SettingError("viewfuse serve needs a system whose processes can fork; use Linux or macOS, or a container")
-    from viewfuse.cli.fit import command as fit
+    from viewfuse.cli.fit import fit
     from viewfuse.serve.app import create_app
-    from viewfuse.serve.gate import is_local
+    from viewfuse.serve.middleware import is_local
     from viewfuse.serve.replies import open_folder
     from viewfuse.serve.server import listen, run
 

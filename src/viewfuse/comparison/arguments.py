@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from viewfuse.comparison.results import COSTS, HELD_OUT, LEAST_VIEWS, Run
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.hints import labels_of
+from viewfuse.data.side_information.known_labels import labels_of
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.writers import as_json

@@ -20,8 +20,8 @@ from scipy.stats import chi2, rankdata, studentized_range
 from viewfuse.comparison.results import Comparison
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted.drift import holm
+from viewfuse.plots.layout import shortened
 from viewfuse.plots.pictures import picture
-from viewfuse.plots.places import shortened
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 
 LEVEL = 0.05

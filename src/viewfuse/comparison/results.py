@@ -24,7 +24,7 @@ from viewfuse.io.csv_text import as_csv
 from viewfuse.io.writers import as_latex
 from viewfuse.missing import Gaps
 from viewfuse.neighbors.samples import MultiViewIndex
-from viewfuse.reduction.frontend import fit_reduction
+from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.utils.atomic import write_file
 
 METRICS = {"acc": metrics.clustering_accuracy, "nmi": metrics.nmi, "ari": metrics.ari}

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import encoded_frame
-from viewfuse.data.digits import exact_frame, filled
-from viewfuse.data.given import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
+from viewfuse.data.input_types import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
+from viewfuse.data.precision import exact_frame, filled
 from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils import memory
@@ -207,9 +207,17 @@ def read_alike(first: Iterable[Hashable], second: Iterable[Hashable]) -> list[tu
     return [(known[plain], name) for plain, name in others if plain in known]
 
 
+_LIKE_DIGITS = str.maketrans("oil", "011")
+
+
 def plainly(name: Hashable) -> str:
-    """An id without blanks around it, zeros before it, capitals, and the fraction of 17.0."""
+    """An id without blanks around it, zeros before it, capitals, and the fraction of 17.0.
+
+    Beside digits a letter O is a zero, and I and l are ones: they are typed for each other.
+    """
     text = str(name).strip().casefold().removesuffix(".0")
+    if any(map(str.isdigit, text)):
+        text = text.translate(_LIKE_DIGITS)
     return text.lstrip("0") or "0" if text.isdigit() else text
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import Offset, is_number
-from viewfuse.data.given import Mask, Names, is_sparse
+from viewfuse.data.input_types import Mask, Names, is_sparse
+from viewfuse.data.precision import Offset, is_number
 from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.given import Mask, Names, is_sparse, only_counted, take
+from viewfuse.data.input_types import Mask, Names, is_sparse, only_counted, take
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import Mask, Names, is_sparse
+from viewfuse.data.input_types import Mask, Names, is_sparse
 from viewfuse.data.sparse_tables import rows_of_cells, with_data
 from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.given import Mask, are_numbered, dense_rows
+from viewfuse.data.input_types import Mask, are_numbered, dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data import digits, sparse_tables
+from viewfuse.data import precision, sparse_tables
 from viewfuse.data.alignment import AnnotatedTable
-from viewfuse.data.digits import Offset, single
-from viewfuse.data.given import Mask, Names, dense_rows, is_sparse, is_sparse_frame
+from viewfuse.data.input_types import Mask, Names, dense_rows, is_sparse, is_sparse_frame
+from viewfuse.data.precision import Offset, single
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
 
@@ -74,11 +74,11 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     _check_convertible(name, view)
     is_list = isinstance(view, (list, tuple))
     if isinstance(view, np.ma.MaskedArray):
-        view = digits.filled(view)
+        view = precision.filled(view)
     if hasattr(view, "iloc") and len(view.shape) == 2 and len(set(view.dtypes)) > 1:
-        view = digits.exact_frame(view)
+        view = precision.exact_frame(view)
     if is_list:
-        view = [digits.filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
+        view = [precision.filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
         if any(row is None for row in view):
             width = max((np.size(row) for row in view if row is not None), default=1)
             view = [[np.nan] * width if row is None else row for row in view]
@@ -91,7 +91,7 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
-    if is_list and values.dtype.kind == "f" and (np.abs(values) >= digits.EXACT).any():
+    if is_list and values.dtype.kind == "f" and (np.abs(values) >= precision.EXACT).any():
         values = np.asarray(view, dtype=object)  # whole numbers beside others
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
@@ -109,19 +109,20 @@ def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
     if table.values.dtype.kind != "O":
         return table.values
     values = np.where(allowed[:, None], table.values, np.nan)
-    numbers = digits.objects_as_numbers(values)
+    numbers = precision.objects_as_numbers(values)
     if numbers is None:
-        bad = ((place, one) for place, one in np.ndenumerate(values) if one is not None and not digits.is_number(one))
+        numbered = np.ndenumerate(values)
+        bad = ((place, one) for place, one in numbered if one is not None and not precision.is_number(one))
         (row, column), cell = next(bad)
         why = "is not a number; encode it or drop the column (an argument must be a number or a string of a number)"
-        if digits.is_too_small(cell):
+        if precision.is_too_small(cell):
             why = "is too small for 64-bit floats, it would be 0; rescale the column"
         raise NotANumber(f"{_place(table, row, column, ids)}: {reprlib.repr(cell)} {why}")
-    for column in np.flatnonzero((np.abs(numbers) >= digits.EXACT).any(axis=0)).tolist():
+    for column in np.flatnonzero((np.abs(numbers) >= precision.EXACT).any(axis=0)).tolist():
         cells = values[~np.isnan(numbers[:, column]), column]
-        some = set(digits.whole_numbers(cells[:: -(-len(cells) // digits.SAMPLED)].tolist()))
-        if len(cells) >= digits.ROWS_THAT_VARY and digits.are_fewer_as_floats(some):
-            raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {digits.TOO_CLOSE}")
+        some = set(precision.whole_numbers(cells[:: -(-len(cells) // precision.SAMPLED)].tolist()))
+        if len(cells) >= precision.ROWS_THAT_VARY and precision.are_fewer_as_floats(some):
+            raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {precision.TOO_CLOSE}")
     return numbers
 
 
@@ -168,11 +169,11 @@ def present_rows(table: Table, allowed: Mask, ids: NDArray[Any], *, placed: bool
     offset = 0.0 if placed else _offset(table, given, present)
     if is_sparse(given):
         values = sparse_tables.with_empty_rows(stored, present)
-        return sparse_tables.with_data(values, digits.locked(values.data)), present, 0.0
+        return sparse_tables.with_data(values, precision.locked(values.data)), present, 0.0
     if placed and given.dtype != np.float32:
         double = given.astype(np.float64, copy=False)
-        return digits.locked(double if present.all() else np.where(present[:, None], double, 0.0)), present, 0.0
-    return digits.measured(given, present, offset), present, offset
+        return precision.locked(double if present.all() else np.where(present[:, None], double, 0.0)), present, 0.0
+    return precision.measured(given, present, offset), present, offset
 
 
 def column_bounds(array: Any, present: Mask) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -199,19 +200,19 @@ def _offset(table: Table, given: Any, present: Mask) -> Offset:
 
     Columns whose distances from a number near them lose these digits as well are refused.
     """
-    if present.sum() < digits.ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
+    if present.sum() < precision.ROWS_THAT_VARY or given.dtype in (np.float32, np.float16, np.bool_):
         return 0.0
     least, largest = column_bounds(given, present)
     low, high = least.astype(np.float64), largest.astype(np.float64)
-    varies = high - low > digits.ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    varies = high - low > precision.ROUNDING * np.maximum(np.abs(low), np.abs(high))
     if given.dtype.kind in "iu":  # nothing is rounding there
         varies = largest != least
     alike = varies & (single(low) == single(high))
-    lossy = digits.lossy_columns(given, present, alike)
+    lossy = precision.lossy_columns(given, present, alike)
     lost = np.flatnonzero(~lossy.kept | (low == high)[lossy.columns])
     if len(lost):
         column = int(lossy.columns[lost[0]])
-        why = digits.TOO_CLOSE if alike[column] else digits.lost_in_words(float(lossy.near[lost[0]]))
+        why = precision.TOO_CLOSE if alike[column] else precision.lost_in_words(float(lossy.near[lost[0]]))
         raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {why}")
     if not len(lossy.columns):
         return 0.0

@@ -10,8 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from viewfuse.data.alignment import Use, aligned, check_written, checked_ids, checked_mask, opened
 from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, conformed, encoded_frame
-from viewfuse.data.digits import Offset, measured
-from viewfuse.data.given import are_numbered, has_row_labels, holds_annotated, is_sparse, is_table, named_views, take
+from viewfuse.data.input_types import (
+    are_numbered,
+    has_row_labels,
+    holds_annotated,
+    is_sparse,
+    is_table,
+    named_views,
+    take,
+)
+from viewfuse.data.precision import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table
 from viewfuse.errors import DataError, IgnoredColumnsWarning

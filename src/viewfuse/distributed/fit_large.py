@@ -1,6 +1,6 @@
 """One model of a data set that no machine holds: from sharded Parquet files to labels, in one or many processes.
 
-1. Pass 0 reads all shards: bounds of the columns, and the rows in the order of hashed ids (`pass_zero`).
+1. The first pass reads all shards: bounds of the columns, and the rows in the order of hashed ids (`first_pass`).
 2. The first process fits an ordinary `URRL` on the bank, the rows with the lowest hashes: all decisions are made there.
 3. The rows are scaled, and their neighbours in the bank are found; all processes continue the joint stage, on all
    rows (`training`).
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.distributed.pass_zero import BucketReader, Buckets, Checksum, Contents, changed_shard, run_pass_zero
+from viewfuse.distributed.first_pass import BucketReader, Buckets, Checksum, Contents, changed_shard, run_first_pass
 from viewfuse.distributed.processes import Processes, attempt, joined
 from viewfuse.distributed.shards import Rows, Shards
 from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
@@ -39,24 +39,23 @@ from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.method import URRLMethod, dropout_of
-from viewfuse.methods.urrl.training import embed_stored
+from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
+from viewfuse.methods.urrl.stages import embed_stored
 from viewfuse.utils.atomic import parsed, write_file, writing
 from viewfuse.utils.console import needed, warn
-from viewfuse.utils.jobs import side_by_side, turns
+from viewfuse.utils.jobs import turns
 from viewfuse.utils.memory import memory_peak
 from viewfuse.utils.settings import Setting, checked_count
 from viewfuse.utils.version import __version__
 
 _NAMES = ("checkpoint", "model", "labels", "summary.json", "columns.csv")
-BANK = {"cpu": 20_000, "cuda": 100_000}
-"""Rows that every process holds; new ones find their neighbours among them."""
-STEPS = {"cpu": 250, "cuda": 2_500}
-"""Batches of the joint stage on all rows: a GPU makes ten times as many in less time."""
-LEAST_BANK = 2 * Config.donor_depth
-"""Neighbours and donors of all rows are looked for among as many."""
-BATCH = {"cpu": 1_024, "cuda": 4_096}
-"""Rows per batch, over all processes."""
+AUTO = {
+    "cpu": {"bank": 20_000, "steps": 250, "batch_size": 1_024},
+    "cuda": {"bank": 100_000, "steps": 2_500, "batch_size": 4_096},
+}
+"""What "auto" means on a device: a GPU makes ten times as many steps in less time."""
+LEAST = {"bank": 2 * Config.donor_depth, "steps": 1, "batch_size": 1}
+"""Neighbours and donors of all rows are looked for in the bank."""
 
 
 def fit_large(
@@ -99,16 +98,11 @@ def fit_large(
     with joined(device) as processes:
         shards = Shards(paths, id_column, blocks)
         _check_apart(shards, Path(out))
-        asked = {"bank": bank, "steps": steps, "batch_size": batch_size, "embedding": embedding}
-        asked |= {"random_state": random_state, "trust": trust_unchanged, "verbose": verbose}
-        job = _Job(shards, Path(out), processes, n_clusters, asked, params)
-        done = job.begin(force)
+        asked = {"n_clusters": n_clusters, "random_state": random_state, "batch_size": batch_size}
+        asked |= {"bank": bank, "steps": steps, "embedding": embedding}
+        job = _Job(shards, Path(out), processes, asked, params)
         with Progress(shown=verbose and processes.is_first) as progress:
-            if done is None:
-                return job.run(progress)
-            job.check_contents(done, progress)
-            progress.tell(f"{out} is finished already, by the same call; nothing is done again")
-            return done
+            return job.run(progress, force=force, trust=trust_unchanged)
 
 
 def _check_apart(shards: Shards, out: Path) -> None:
@@ -126,23 +120,15 @@ def _check_apart(shards: Shards, out: Path) -> None:
 
 
 class _Job:
-    """One call: what was asked for, what "auto" means on this device, and the places of all that is written."""
+    """One call: its `facts`, in which "auto" is what it means on this device, and the places of all that is written."""
 
     def __init__(
-        self,
-        shards: Shards,
-        out: Path,
-        processes: Processes,
-        n_clusters: int | str,
-        asked: Mapping[str, Any],
-        params: Mapping[str, Any],
+        self, shards: Shards, out: Path, processes: Processes, asked: Mapping[str, Any], params: Mapping[str, Any]
     ) -> None:
-        self.shards, self.out, self.processes, self.n_clusters, self.params = shards, out, processes, n_clusters, params
-        self.embedding, self.trust, self.verbose = asked["embedding"], asked["trust"], asked["verbose"]
+        self.shards, self.out, self.processes, self.params = shards, out, processes, params
         kind = processes.device.type
-        self.bank = checked_count("bank", asked["bank"], LEAST_BANK, auto=BANK[kind])
-        self.steps = checked_count("steps", asked["steps"], auto=STEPS[kind])
-        self.batch_size = checked_count("batch_size", asked["batch_size"], auto=BATCH[kind])
+        sizes = {name: checked_count(name, asked[name], LEAST[name], auto=auto) for name, auto in AUTO[kind].items()}
+        self.bank, self.steps, self.batch_size = sizes.values()
         if processes.size > max(1, self.batch_size // Config.batch_size):
             few = f" is less than {Config.batch_size} rows per process; start fewer processes, or give a larger one"
             raise SettingError(Setting("batch_size", self.batch_size), few)
@@ -152,18 +138,11 @@ class _Job:
         self.kept, self.model, self.labels, self.summary, self.columns = self.places = [out / one for one in _NAMES]
         self.seconds: dict[str, float] = {}
         self.facts = {
-            "n_clusters": n_clusters, "random_state": self.seed, "batch_size": self.batch_size,
-            "bank": self.bank, "steps": self.steps, "embedding": self.embedding,
+            **asked, **sizes, "random_state": self.seed,
             **{name: repr(one) if isinstance(one, Config) else one for name, one in params.items()},
             "rows": len(shards), "views": list(shards.layout.names), "shards": processes.together(shards.digest),
             "version of viewfuse": __version__, "version of torch": str(torch.__version__), "device": kind,
         }  # fmt: skip
-
-    def begin(self, force: bool) -> dict[str, Any] | None:
-        """Refuse a folder with other results, or with those of another fit; the summary where all is done already."""
-        done = self.processes.together(lambda: self._claim(force) if self.processes.is_first else None)
-        self.checkpoint = self.processes.together(lambda: Checkpoint(self.kept, self.facts))
-        return self.processes.from_first(done)
 
     def _claim(self, force: bool) -> dict[str, Any] | None:
         """The summary of the same fit that is done; else begin, where the folder has nothing of others."""
@@ -207,32 +186,34 @@ class _Job:
         if self.kept.is_dir():
             shutil.rmtree(self.kept)
 
-    def check_contents(self, done: Mapping[str, Any], progress: Progress) -> None:
-        """Refuse results of shards with other rows."""
-        progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
-        self.shards.measure_from(done.get("offset"))
-        changed = changed_shard(self.shards, done.get("contents", {}), self.processes, self.trust)
-        if changed:
-            raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
+    def run(self, progress: Progress, *, force: bool, trust: bool) -> dict[str, Any]:
+        """The summary, of now or of before; what is refused before anything is trained keeps nothing.
 
-    def run(self, progress: Progress) -> dict[str, Any]:
-        """All five parts; what is refused before anything is trained keeps nothing that would refuse the cure.
-
-        Later a shard may be out of reach for a moment, or there are too many processes: the same call then resumes.
+        So nothing refuses the cure. Later a shard may be out of reach for a moment, or there are too many processes:
+        the same call then resumes.
         """
+        done = self.processes.first(lambda: self._claim(force))
+        self.checkpoint = self.processes.together(lambda: Checkpoint(self.kept, self.facts))
+        if done is not None:
+            progress.tell(f"comparing {len(self.shards):,} rows with those of {self.out}")
+            changed = changed_shard(self.shards, done.get("offset"), done.get("contents", {}), self.processes, trust)
+            if changed:
+                raise CannotWrite(f"{self.out} has the results of other rows: {changed}")
+            progress.tell(f"{self.out} is finished already, by the same call; nothing is done again")
+            return done
         try:
-            return self._run(progress)
+            return self._run(progress, trust)
         except (DataError, SettingError, Diverged):
             if self.processes.is_first and not self._has_start():
                 self._forget_checkpoint()
             raise
 
-    def _run(self, progress: Progress) -> dict[str, Any]:
+    def _run(self, progress: Progress, trust: bool) -> dict[str, Any]:
         shards, processes = self.shards, self.processes
         buckets = Buckets.of(len(shards), max(self.bank, self.steps * self.batch_size), self.bank)
         progress.tell(f"reading {len(shards):,} rows of {len(shards.paths):,} shards")
         with self._timed("reading"):
-            facts = run_pass_zero(shards, self.kept / "rows", buckets, processes, trust=self.trust)
+            facts = run_first_pass(shards, self.kept / "rows", buckets, processes, trust=trust)
         lost = len(shards) - facts.n_rows
         if lost and processes.is_first:
             warn(EmptySampleWarning(f"{lost:,} of {len(shards):,} rows have no view at all and are left out"))
@@ -244,8 +225,8 @@ class _Job:
         fitted = URRL.load(self.model, device=str(processes.device))
         with self._timed("labels"):
             progress.tell("writing the labels of all rows")
-            ways: dict[str, Any] = {"contents": facts.contents, "with_embedding": self.embedding}
-            sizes = LabelFiles(self.labels, shards, fitted._model, **ways).write(processes)
+            files = LabelFiles(self.labels, shards, fitted._model, facts.contents, self.facts["embedding"])
+            sizes = files.write(processes)
         summary = {
             "rows": facts.n_rows,
             "shards": len(shards.paths),
@@ -264,11 +245,13 @@ class _Job:
             "offset": facts.offset,
             "contents": facts.contents,
         }
-        if processes.is_first:
+
+        def finish() -> None:
             write_file(self.columns, facts.as_csv(shards.layout).encode())
             write_file(self.summary, as_json(summary, indent=1).encode())
             self._forget_checkpoint()
-        processes.wait()
+
+        processes.first(finish)
         return summary
 
     @contextmanager
@@ -282,13 +265,16 @@ class _Job:
         device = str(self.processes.device)
 
         def fit() -> None:
+            if self._has_start():
+                return
             ids, values = reader.bank()
             progress.tell(f"fitting {len(ids):,} of {len(self.shards):,} rows")
             ways = {**self.params, "random_state": self.seed, "device": device}
-            model = URRL(self.n_clusters, checkpoint=self.kept / "fit", verbose=self.verbose, **ways)
+            ways |= {"checkpoint": self.kept / "fit", "verbose": progress.is_shown}
+            model = URRL(self.facts["n_clusters"], **ways)
             model.fit(self.shards.layout.views(values, ids)).save(self.kept / "start")
 
-        self.processes.together(lambda: fit() if self.processes.is_first and not self._has_start() else None)
+        self.processes.first(fit)
         return URRL.load(self.kept / "start", device=device)
 
     def _has_start(self) -> bool:
@@ -302,35 +288,32 @@ class _Job:
         rows = PreparedRows(self.kept / "prepared", widths, model.stored.neighbor_ids.shape[2])
         with self._timed("neighbours"):
             progress.tell("finding the neighbours of all rows in the bank")
-            rows.prepare(reader, self.shards.layout, model, processes)
+            counts = rows.prepare(reader, self.shards.layout, model, processes)
         numbers = {
             "view_dropout": dropout_of(method.config, model.stored.present),
             "clustering_weight": start.decisions_["joint_stage"]["evidence"]["clustering_weight"],
         }
         run = TrainState(model.network, model.stored, self.seed, method, numbers, history=start.history_)
-        counts = rows.counts(reader.buckets.number)
         plan = VisitPlan.of(counts, method.config.batch_size, self.batch_size, self.steps, self.seed)
         with self._timed("training"):
             train_on_all(run, rows, plan, processes, self.checkpoint.part("all"), progress)
-        if processes.is_first:
-            _finish(start, run)
-            start.save(self.model)
-        processes.wait()
+        processes.first(lambda: _save(start, run, self.model))
 
 
-def _finish(start: URRL, run: TrainState) -> None:
-    """Replace the model of the bank by the one that learned from all rows."""
+def _save(start: URRL, run: TrainState, folder: Path) -> None:
+    """Save the model of the bank as the one that learned from all rows."""
     found, model = embed_stored(run), start._model
     if model.calibration is not None:
         labels = clusters(model.method, model.network, found).int()
         model = replace(model, calibration=replace(model.calibration, labels=labels))
     start._take_over(model, found, run.history, [*start.objectives_, run.objective], start.decisions_)
+    start.save(folder)
 
 
 class LabelFiles:
     """Writes the clusters of shards under a model, which was trained when they held `contents`: others are refused."""
 
-    def __init__(self, folder: Path, shards: Shards, model: Model, *, contents: Contents, with_embedding: bool) -> None:
+    def __init__(self, folder: Path, shards: Shards, model: Model, contents: Contents, with_embedding: bool) -> None:
         self._folder, self._shards, self._model, self._contents = folder, shards, model, contents
         self._arrow, self._parquet = needed("pyarrow", "io", folder), needed("pyarrow.parquet", "io", folder)
         self._turns = turns(model.stored.present.device)
@@ -346,11 +329,8 @@ class LabelFiles:
         self._schema = arrow.schema(kinds | embedding)
 
     def write(self, processes: Processes) -> NDArray[np.int64]:
-        """Write the files that are not there yet, each process its own; the sizes of the clusters over all rows."""
-        sizes = sum(
-            side_by_side(self._written, processes.own(self._shards.named)), np.zeros(self._n_clusters, np.int64)
-        )
-        return np.sum(processes.gather(sizes), axis=0)
+        """Write the files that are not there yet; the sizes of the clusters over all rows."""
+        return np.sum(processes.map(self._written, self._shards.named), axis=0)
 
     def _written(self, named: tuple[Path, str]) -> NDArray[np.int64]:
         """The sizes of the clusters of one shard, whose file is there afterwards."""

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.utils.jobs import chosen_device
+from viewfuse.utils.jobs import chosen_device, side_by_side
 
+S = TypeVar("S")
 T = TypeVar("T")
 _PATIENCE = timedelta(days=1)
 """Others wait while the first process fits the bank; a process that is lost is noticed by who started it."""
@@ -33,10 +34,6 @@ class Processes(NamedTuple):
     def is_first(self) -> bool:
         """Whether it is the one that decides and writes."""
         return self.rank == 0
-
-    def own(self, items: Sequence[T]) -> list[T]:
-        """The share of a list that is this process's."""
-        return list(items[self.rank :: self.size])
 
     def sum_(self, numbers: Tensor) -> Tensor:
         """The sum over all processes, in place, the same to the bit in each."""
@@ -63,16 +60,30 @@ class Processes(NamedTuple):
             result = work()
         except ViewfuseError as found:
             error = found
-        except (MemoryError, OSError) as found:  # the others would wait for this process for ever
+        except (MemoryError, OSError) as found:
+            if self.size == 1:
+                raise
+            # the others would wait for this process for ever
             error = ViewfuseError(f"process {self.rank}: {type(found).__name__}: {found}")
         errors = [one for one in self.gather(error) if one is not None]
         if errors:
             raise errors[0]
         return cast(T, result)
 
-    def wait(self) -> None:
-        """Until all are here."""
-        self.gather(None)
+    def map(self, work: Callable[[S], T], items: Sequence[S], *, share: int = 1) -> list[T]:
+        """What `work` gives for all items, in their order: each process does its part of them, in threads.
+
+        `share` is that of `side_by_side`.
+        """
+        own = self.together(lambda: list(side_by_side(work, items[self.rank :: self.size], share=share)))
+        found: list[Any] = [None] * len(items)
+        for rank, part in enumerate(self.gather(own)):
+            found[rank :: self.size] = part
+        return found
+
+    def first(self, work: Callable[[], T]) -> T:
+        """What `work` gives in the first process, while the others wait."""
+        return cast(T, self.from_first(self.together(lambda: work() if self.is_first else None)))
 
 
 def attempt() -> str:

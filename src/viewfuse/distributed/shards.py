@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import Offset
+from viewfuse.data.precision import Offset
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated.jobs import Blocks
@@ -37,17 +37,16 @@ _FOOTER = 8
 
 
 class Rows(NamedTuple):
-    """Some rows of a shard that have a view at least: ids of pyarrow and their hashes, of shape (rows,).
+    """Some rows of a shard that have a view at least: their ids, and these hashed, of shape (rows,).
 
     Values, of shape (rows, columns of all views), are measured from the layout's offset, and NaN where a cell is empty
-    or a view is missing. `batch` is of pyarrow, as it was read, and `places` say which of its rows these are.
+    or a view is missing. `batch` has the rows as they were read; ids and batch are of pyarrow.
     """
 
     ids: Any
     keys: NDArray[np.uint64]
     values: NDArray[np.float32]
     batch: Any
-    places: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,9 @@ class Layout:
 
     def measured(self, numbers: Any, place: slice) -> NDArray[Any]:
         """Numbers of some columns that stand in turn, of shape (rows, columns), less what they are measured from."""
-        offset, width = self.offset_of(place), place.stop - place.start
-        if not np.any(offset):
-            return parquet.floats(numbers, np.float32).reshape(-1, width)
-        return parquet.floats(numbers, np.float64).reshape(-1, width) - offset
+        offset = self.offset_of(place)
+        kind = np.float64 if np.any(offset) else np.float32
+        return parquet.floats(numbers, kind).reshape(-1, place.stop - place.start) - offset
 
 
 class Shards:
@@ -180,7 +178,7 @@ class Shards:
     def digest(self) -> str:
         """A checksum of sizes, and of what the files say at their ends: another one means other data, the same nothing.
 
-        What tells the same data is `viewfuse.distributed.pass_zero`.
+        What tells the same data is `viewfuse.distributed.first_pass`.
         """
         ends = []
         for path in self.paths:
@@ -209,11 +207,11 @@ class Shards:
                         values[:, own] = layout.measured(batch.column(name), own)
             there = ~np.isnan(values[:, 0])  # most rows need no look at all columns
             there[~there] = ~np.isnan(values[~there]).all(axis=1)
-            ids, places = batch.column(layout.id_column), np.flatnonzero(there)
-            if not there.all():
-                ids, values = ids.take(places), values[there]
-            yield Rows(ids, hashed_ids(ids, path), values, batch, places)
             first += len(batch)
+            if not there.all():
+                batch, values = batch.take(np.flatnonzero(there)), values[there]
+            ids = batch.column(layout.id_column)
+            yield Rows(ids, hashed_ids(ids, path), values, batch)
 
     def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
         """The ids of one shard, and their hashes, a few at a time."""

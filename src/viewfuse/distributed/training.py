@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.distributed.pass_zero import BucketReader
+from viewfuse.distributed.first_pass import BucketReader
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Layout
 from viewfuse.engine.batches import RandomNumbers, embed, epoch_keys, segments, shuffled
@@ -32,12 +32,12 @@ from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import Progress, TrainState, check_diverged
 from viewfuse.errors import Diverged, SettingError
 from viewfuse.fitted.model import Model
-from viewfuse.methods.urrl.method import TERMS, URRLMethod
-from viewfuse.methods.urrl.training import EarlyStopping
+from viewfuse.methods.urrl.objective import TERMS, URRLMethod
+from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.samples import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.atomic import writing
-from viewfuse.utils.jobs import ahead, side_by_side, turns
+from viewfuse.utils.jobs import ahead, turns
 from viewfuse.utils.memory import parts
 from viewfuse.utils.settings import Setting
 
@@ -122,24 +122,19 @@ class PreparedRows:
     def _path(self, bucket: int) -> Path:
         return self._folder / f"{bucket:04d}.npy"
 
-    def counts(self, n_buckets: int) -> list[int]:
-        """Rows per bucket."""
-        return [len(np.load(self._path(bucket), mmap_mode="r")) for bucket in range(n_buckets)]
-
-    def prepare(self, reader: BucketReader, layout: Layout, model: Model, processes: Processes) -> None:
-        """Make the files that are not there yet, each process its own, from the rows that `reader` has."""
+    def prepare(self, reader: BucketReader, layout: Layout, model: Model, processes: Processes) -> list[int]:
+        """Make the files that are not there yet from the rows that `reader` has; how many rows each bucket has."""
         one_at_a_time = turns(model.stored.present.device)
 
-        def make(bucket: int) -> None:
+        def make(bucket: int) -> int:
             path = self._path(bucket)
             if not _is_whole(path):
-                with writing(path) as temporary:
-                    with temporary.open("wb") as file:
-                        np.save(file, records(reader.rows(bucket)[1]), allow_pickle=False)
-                    checksum = _checksum(np.memmap(temporary, np.uint8, "r"))
-                    with temporary.open("ab") as file:
-                        file.write(checksum)
-            reader.forget(bucket, "keys", "rows")
+                with writing(path) as temporary, temporary.open("wb") as file:
+                    np.save(file, records(reader.rows(bucket)[1]), allow_pickle=False)
+                    file.flush()
+                    file.write(_checksum(np.memmap(temporary, np.uint8, "r")))
+            reader.forget(bucket)
+            return len(np.load(path, mmap_mode="r"))
 
         def records(rows: NDArray[np.float32]) -> NDArray[Any]:
             found = np.zeros(len(rows), self._record)
@@ -153,9 +148,7 @@ class PreparedRows:
                 found["present"][part] = present.cpu().numpy()
             return found
 
-        for _ in side_by_side(make, processes.own(range(reader.buckets.number)), share=_SHARE):
-            pass
-        processes.wait()
+        return processes.map(make, range(reader.buckets.number), share=_SHARE)
 
     def read(self, bucket: int, groups: NDArray[np.int64], size: int) -> Samples:
         """The rows of some groups, one group after another, on the CPU."""
@@ -200,7 +193,7 @@ def train_on_all(
             watch.evaluate(epoch, embed(run.method, run.network, run.stored, run.stored))
 
     stage = checkpoint.stage("all-rows", [run], step, [watch])
-    processes.wait()  # until all have read where the first one will write
+    processes.gather(None)  # until all have read where the first one will write
     first = run.n_epochs - (stage.epoch or 0)
     progress.expect(len(epochs) - (stage.epoch or 0))
     progress.begin("training on all rows")
@@ -215,7 +208,7 @@ def train_on_all(
         if broken:
             run.diverged = f"the {' and '.join(broken)} loss is not finite in epoch {first + number + 1}"
             check_diverged([run])
-        total = run.method.total(list(terms.values()), run.numbers["clustering_weight"])
+        total = run.method.total(terms, run.numbers["clustering_weight"])
         run.record(STAGE, {**terms, "total": total}, time.perf_counter() - began)
         found = processes.gather(step.checksum())
         if len(set(found)) > 1:
@@ -246,15 +239,8 @@ class SharedStep:
         self._method = replace(run.method, sizes=self._sizes)
         n_groups, device = len(range(processes.rank, plan.groups, processes.size)), run.device
         most = max(map(plan.batches_in, range(len(plan.counts))))
-
-        def with_room(given: Tensor, kind: torch.dtype) -> Tensor:
-            room = torch.zeros((most * n_groups * plan.size, *given.shape[1:]), dtype=kind, device=given.device)
-            return torch.cat([given.to(kind), room])
-
-        dtype = next(self.network.parameters()).dtype
-        values = [with_room(view, dtype) for view in run.stored.values]
-        near = with_room(run.stored.neighbor_ids, torch.int64)
-        self._pool = Samples(values, with_room(run.stored.present, torch.bool), near)
+        places = torch.arange(self._bank + most * n_groups * plan.size, device=device)
+        self._pool = run.stored.take(places.clamp(max=self._bank - 1))  # those behind the bank are room for others
         self._numbers = {name: torch.tensor([one], device=device) for name, one in run.numbers.items()}
         self._per_group = plan.size * self._method.draws_per_sample(run.stored)
         self._random = RandomNumbers([plan.seed] * n_groups, device)
@@ -290,11 +276,9 @@ class SharedStep:
 
     def _learn(self, visit: Visit, groups: NDArray[np.int64], rows: Samples) -> None:
         """Learn from a visit: the groups of this process, of shape (batches, its groups), and their rows, in order."""
-        places = slice(self._bank, self._bank + len(rows))
-        for held, view in zip(self._pool.values, rows.values, strict=True):
-            held[places] = view.to(held)
-        self._pool.present[places] = rows.present.to(self._done.device)
-        self._pool.neighbor_ids[places] = rows.neighbor_ids.to(self._done.device)
+        held = [*self._pool.values, self._pool.present, self._pool.neighbor_ids]
+        for pool, own in zip(held, [*rows.values, rows.present, rows.neighbor_ids], strict=True):
+            pool[self._bank : self._bank + len(rows)] = own.to(pool)
         key = epoch_keys([self._plan.seed], visit.number)[0, 0]
         self._keys[: len(groups)] = segments(key, torch.from_numpy(groups), self._per_group).to(self._keys.device)
         self._done.zero_()
@@ -318,11 +302,10 @@ class SharedStep:
             for gradient, part in zip(gradients, torch.split(summed, [one.numel() for one in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         self.adam.step()
-        self._terms += torch.stack([term.detach().sum() for term in terms])
+        self._terms += torch.stack([term.detach().sum() for term in terms.values()])
         self._done += 1
 
     def checksum(self) -> int:
         """A number of the bits of all weights."""
-        weights = torch.cat([one.detach().flatten() for one in self.network.parameters()])
-        bits = weights.view(torch.int64 if weights.dtype == torch.float64 else torch.int32).long()
-        return int((bits * (2 * torch.arange(len(bits), device=bits.device) + 1)).sum())
+        weights: Any = torch.cat([one.detach().flatten() for one in self.network.parameters()]).cpu().numpy()
+        return zlib.crc32(weights)

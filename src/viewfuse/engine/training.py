@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from viewfuse.data.known.knowledge import UNGUIDED, Guidance
+from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.errors import Diverged
@@ -242,6 +242,7 @@ class Training:
         self.random = RandomNumbers(self.seeds, self.device)
         self.each = torch.arange(len(runs), device=self.device)[:, None]
         self.adam: Any = None
+        self.watched = False  # whether networks may be stopped one by one, in the stage that runs
 
     @cached_property
     def values(self) -> list[Tensor]:
@@ -302,6 +303,7 @@ class Training:
 
     def begin(self, stage: Stage) -> Epoch:
         """The optimiser of a stage, and its steps."""
+        self.watched = bool(stage.watches)
         if self.adam is None or not stage.same_adam:
             weights = self.network.parameters() if stage.weights is None else stage.weights
             on_gpu = self.device.type == "cuda"
@@ -310,9 +312,12 @@ class Training:
         return Epoch(self, stage)
 
     def record(self, stage: str, terms: Mapping[str, Tensor], seconds: float) -> None:
-        """Write down the means of an epoch, of terms of shape (steps, replicates), and who diverged."""
+        """Write down the means of an epoch, of terms of shape (steps, replicates), and which networks diverged.
+
+        Of a watched stage nothing is written of networks that were stopped, though they still run in the stack.
+        """
         for r, run in enumerate(self.runs):
-            if run.joint_stage.stopped:
+            if self.watched and run.joint_stage.stopped:
                 continue
             own = {name: term[:, r] for name, term in terms.items()}
             bad = {name: ~torch.isfinite(term) for name, term in own.items() if name != "total"}

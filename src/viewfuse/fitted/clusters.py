@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from viewfuse.data.given import dense_rows
+from viewfuse.data.input_types import dense_rows
 from viewfuse.data.views import Views
 from viewfuse.utils.settings import wrong
 

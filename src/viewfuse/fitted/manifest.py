@@ -23,7 +23,7 @@ from uuid import UUID
 
 import numpy as np
 
-from viewfuse.data.given import is_sparse
+from viewfuse.data.input_types import is_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.utils.atomic import parsed

@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.digits import Offset
 from viewfuse.data.filling import EmptyCells, Filler, fit_filler, warn_of_filled
+from viewfuse.data.precision import Offset
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
-from viewfuse.fitted.batches import Batches, fit_batches
+from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
 from viewfuse.neighbors.samples import (
     NO_NEIGHBOR,
@@ -31,7 +31,7 @@ from viewfuse.neighbors.samples import (
     index_rows,
     index_training_set,
 )
-from viewfuse.reduction.frontend import Asked, Reduction, fit_reduction
+from viewfuse.reduction.reduce import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS, Fences
@@ -260,8 +260,8 @@ class Source(NamedTuple):
     before: Views | None = None
 
     @classmethod
-    def of(cls, views: Views, fill: str, asked: Asked) -> Source:
-        """Fill empty cells and reduce the views."""
+    def of(cls, views: Views, fill: str = "neighbors", asked: Asked = "auto") -> Source:
+        """Fill empty cells and reduce the views, see `viewfuse.data.filling` and `viewfuse.reduction.reduce`."""
         filler = fit_filler(views, fill)
         filled, cells = filler.apply(views)
         warn_of_filled(cells)

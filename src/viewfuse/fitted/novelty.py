@@ -14,12 +14,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import column_sums, filled, parts_of, row_sums, times_columns
-from viewfuse.data.given import stored as stored_values
-from viewfuse.data.given import with_stored as with_values
+from viewfuse.data.input_types import column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.input_types import stored as stored_values
+from viewfuse.data.input_types import with_stored as with_values
 from viewfuse.data.views import Views
 from viewfuse.neighbors.samples import Samples
-from viewfuse.reduction.frontend import Reduction
+from viewfuse.reduction.reduce import Reduction
 from viewfuse.reduction.transforms import SPARSE
 from viewfuse.selection.rules import neighbor_distances
 

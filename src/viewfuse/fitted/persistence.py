@@ -24,17 +24,17 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from viewfuse.data.digits import Offset
 from viewfuse.data.filling import FILLS, Filler, NearestRows
+from viewfuse.data.precision import Offset
 from viewfuse.data.scaling import Scaler
 from viewfuse.engine.checkpoint import below
 from viewfuse.errors import BadModelFile, CannotWrite
 from viewfuse.fitted import manifest as manifests
-from viewfuse.fitted.batches import Batches
+from viewfuse.fitted.batch_effects import Batches
 from viewfuse.fitted.manifest import MANIFEST, TENSORS, read_file, read_manifest
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.samples import MultiViewIndex, Samples
-from viewfuse.reduction.frontend import FrontEnd, Reduction, no_front_end
+from viewfuse.reduction.reduce import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory
 from viewfuse.utils.atomic import TEMPORARY, exclusive, is_young, parsed, sweep, write_file

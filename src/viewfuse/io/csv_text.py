@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
-from viewfuse.data.digits import is_number
+from viewfuse.data.precision import is_number
 
 _SIGNS = "=+@\uff1d\uff0b\uff20\uff0d\\-"
 """What formulas begin with; full-width signs are taken for the plain ones."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import is_number, text_as_numbers
-from viewfuse.data.known.pairs import PairTable
+from viewfuse.data.precision import is_number, text_as_numbers
+from viewfuse.data.side_information.pairs import PairTable
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.readers import open_source

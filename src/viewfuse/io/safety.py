@@ -11,9 +11,10 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.errors import DataError, NotEnoughMemory, SuspiciousDataWarning, ViewfuseError
@@ -75,6 +76,12 @@ def bytes_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     return math.prod(int(length) for length in shape) * dtype.itemsize
 
 
+def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of the array in a .npy file, whether columns come first, and its type; the data follow."""
+    read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+    return read(file)
+
+
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
     """Turn any error from reading `path` that is not one of ours into one that names the file.
@@ -115,30 +122,24 @@ class Spool:
     """Rows of numbers that come block by block, in memory while they are few, else in a temporary file."""
 
     def __init__(self, width: int) -> None:
-        self.width = width
-        self._n = 0
-        self._blocks: list[NDArray[np.float64]] = []
-        self._file: IO[bytes] | None = None
+        self.width, self._n = width, 0
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  closed when the spool is gone
+        weakref.finalize(self, self._file.close)
 
     def add(self, block: NDArray[Any]) -> None:
         """Append rows, of shape (rows, width)."""
         self._n += len(block)
-        self._blocks.append(np.ascontiguousarray(block, dtype=np.float64))
-        if self._file is None and 8 * self._n * self.width <= _IN_MEMORY:
-            return
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when the spool is gone
-                weakref.finalize(self, self._file.close)
-            for waiting in self._blocks:
-                self._file.write(waiting.data)
+            self._file.write(np.ascontiguousarray(block, dtype=np.float64).data)
             self._file.flush()
         except OSError as error:
             raise no_room(8 * self._n * self.width, error) from error
-        self._blocks.clear()
 
     def table(self) -> NDArray[np.float64]:
         """All rows, of shape (rows, width); a memory map where they are many."""
-        if self._file is None:
-            return np.concatenate(self._blocks) if self._blocks else np.zeros((0, self.width))
-        return OnDisk.of(self._file.fileno(), (self._n, self.width))
+        if 8 * self._n * self.width > _IN_MEMORY:
+            return OnDisk.of(self._file.fileno(), (self._n, self.width))
+        table = np.empty((self._n, self.width))
+        self._file.seek(0)
+        self._file.readinto(table.data)
+        return table

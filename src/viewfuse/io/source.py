@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
-from viewfuse.data.given import is_sparse
-from viewfuse.data.known.batches import with_batch
+from viewfuse.data.input_types import is_sparse
+from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError

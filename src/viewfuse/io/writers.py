@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import placed_dense_rows
-from viewfuse.data.given import is_annotated, is_mudata
+from viewfuse.data.input_types import is_annotated, is_mudata
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.io.csv_text import write_harmless

@@ -20,18 +20,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from viewfuse.data.alignment import checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
-from viewfuse.data.given import is_anndata, is_mudata
-from viewfuse.data.known.batches import with_batch
+from viewfuse.data.input_types import is_anndata, is_mudata
+from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
-from viewfuse.fitted.batches import check_takes_batch
+from viewfuse.fitted.batch_effects import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.drift import Drift, drift, warn_of_shifted
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Judged, Results, annotate
-from viewfuse.methods.trusting import ALPHA, ViewsClusterer, trust_in, with_names
+from viewfuse.methods.clusterer import ALPHA, ViewsClusterer, trust_in, with_names
 from viewfuse.neighbors.samples import Samples
 from viewfuse.plots.fitted import FittedPlots
 from viewfuse.selection.confidence import bounds, label_sets

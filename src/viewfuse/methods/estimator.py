@@ -27,8 +27,8 @@ from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import start_weights, with_gradients
-from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.messages import records
+from viewfuse.reduction.reduce import check_reduction
+from viewfuse.selection.decision_texts import records
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import check_choice, checked_count, wrong
@@ -114,7 +114,7 @@ class PublishedMethod(MultiViewClusterer):
 
     def schedule(self, training: Training) -> Iterable[Stage]:
         """The stages of a training; a generator may compute something between them."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no schedule; define one, see docs/add-your-method.md")
 
     def start(self, network: ClusterNetwork, seed: int) -> None:
         """Draw the weights of a network of our layers; others are drawn when they are built."""

@@ -22,9 +22,9 @@ from torch.nn import Parameter
 
 from viewfuse.data.alignment import check_written, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
-from viewfuse.data.given import only_counted
-from viewfuse.data.known.hints import UNKNOWN
-from viewfuse.data.known.knowledge import Guidance, Knowledge
+from viewfuse.data.input_types import only_counted
+from viewfuse.data.side_information.knowledge import Guidance, Knowledge
+from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, replicate_seeds
 from viewfuse.engine.training import Training, TrainState, check_diverged
@@ -32,17 +32,17 @@ from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL, unseen_shares
-from viewfuse.methods.choosing_k import NewKind, look_of, new_kinds
-from viewfuse.methods.numbering import of_number, with_clusters, with_numbers
+from viewfuse.methods.label_matching import of_number, with_clusters, with_numbers
+from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
-from viewfuse.methods.urrl.method import URRLMethod, dropout_of
-from viewfuse.methods.urrl.training import embed_stored, joint_stage
+from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
+from viewfuse.methods.urrl.stages import embed_stored, joint_stage
 from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
-from viewfuse.reduction.frontend import Reduction, with_new_words
+from viewfuse.reduction.reduce import Reduction, with_new_words
 from viewfuse.selection.confidence import mean_confidence
+from viewfuse.selection.decision_texts import records, restored
 from viewfuse.selection.decisions import JointStageLength, Update
-from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import clustering_weight, outliers
 from viewfuse.selection.splits import LEAST
 from viewfuse.selection.tree import centers_of
@@ -159,7 +159,7 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
     some = representatives(given.labels[old], stored.present[old].cpu().numpy(), keep)
     rows = np.concatenate([some, np.arange(given.n_old, len(given.labels))])
     assert isinstance(given.model.method, URRLMethod)
-    epochs = given.model.method.config.epochs(len(rows))[1]
+    epochs = given.model.method.config.epochs(len(rows)).joint
     at = torch.from_numpy(rows).to(stored.present.device)[None]
     return [ceil(epochs / 8), ceil(epochs / 4)], at
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from viewfuse.neighbors.many import SPARE, inverted_lists, roughly_nearest
+from viewfuse.neighbors.approximate import SPARE, inverted_lists, roughly_nearest
 
 NO_NEIGHBOR = -1
 """Stands in a neighbour or donor list where there is no sample."""
@@ -34,7 +34,7 @@ _FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 _CELLS_AT_A_TIME = 8_000_000
 _CELLS_AMONG_CANDIDATES, _TUNED_FOR, _SPARE_CANDIDATES = 4_000_000, 9, 4
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
-"""Beyond so many rows candidates are found first, see `viewfuse.neighbors.many`."""
+"""Beyond so many rows candidates are found first, see `viewfuse.neighbors.approximate`."""
 _ROWS_AT_A_TIME, _CELLS_KEPT = 65_536, 8_000_000
 """Cells of a pool that are kept in float64 as well, at most 64 MB: converting them takes longer than one search."""
 
@@ -306,7 +306,7 @@ def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, len
 class ViewIndex:
     """Finds rows of a pool, which have `keys` of their own (see `row_keys`): some rows of a view, or all; no copy.
 
-    For large pools candidates are found first, see `viewfuse.neighbors.many`.
+    For large pools candidates are found first, see `viewfuse.neighbors.approximate`.
     """
 
     def __init__(self, view: Tensor, keys: Tensor, rows: Tensor | None = None) -> None:

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.errors import DataError, MissingPackage, SettingError
 from viewfuse.io.writers import NO_NAMES, OUTLIER, Judged
+from viewfuse.plots.layout import Places, find_patterns, place_samples, shortened
 from viewfuse.plots.pictures import Groups, draw_groups, draw_tree, patterns_of
-from viewfuse.plots.places import Places, find_patterns, place_samples, shortened
 from viewfuse.plots.style import distinct_colors, distinct_markers
 from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import wrong

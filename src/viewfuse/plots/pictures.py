@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import MissingPackage, ViewfuseError
 from viewfuse.io.writers import OUTLIER
-from viewfuse.plots.places import Places, find_patterns, lacking
+from viewfuse.plots.layout import Places, find_patterns, lacking
 from viewfuse.plots.style import COLUMN_WIDTHS, MARKERS, ON_SCREEN, PictureStyle, distinct_colors, distinct_markers
-from viewfuse.selection.messages import p_value
+from viewfuse.selection.decision_texts import p_value
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.console import how_to_install
 

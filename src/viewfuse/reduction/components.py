@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
-from viewfuse.data.given import Values, column_sums, is_sparse, stored
+from viewfuse.data.input_types import Values, column_sums, is_sparse, stored
 
 Parts = Callable[[], Iterator[Values]]
 """Gives the rows anew at each call: parts of shape (rows, columns), float64, dense or CSR."""

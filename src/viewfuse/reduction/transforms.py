@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import (
+from viewfuse.data.input_types import (
     Values,
     column_deviations,
     column_sums,

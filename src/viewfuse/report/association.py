@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import is_number
+from viewfuse.data.precision import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.writers import OUTLIER
 from viewfuse.report import charts
@@ -17,7 +17,7 @@ from viewfuse.report.comparison import MOST_LEVELS, Column
 from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
-from viewfuse.selection.messages import p_value
+from viewfuse.selection.decision_texts import p_value
 
 _EXPECTED, _MOST_BELOW = 5.0, 0.2
 """Cochran's rule: chi-squared holds where at most a fifth of the cells expect fewer than five samples, none below 1."""

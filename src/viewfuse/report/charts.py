@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from viewfuse.plots.layout import shortened
 from viewfuse.plots.pictures import forks
-from viewfuse.plots.places import shortened
 from viewfuse.report.html import filled
-from viewfuse.selection.messages import p_value
+from viewfuse.selection.decision_texts import p_value
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
-from viewfuse.data.digits import is_number
+from viewfuse.data.precision import is_number
 from viewfuse.errors import DataError
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
@@ -22,7 +22,7 @@ from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure
-from viewfuse.selection.messages import records
+from viewfuse.selection.decision_texts import records
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, as_json, file_names, write_sheets
-from viewfuse.plots.places import find_patterns, lacking
+from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers
 from viewfuse.report import sections
 from viewfuse.report.association import Association, association_section, associations

@@ -16,9 +16,9 @@ from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.manifest import read_manifest
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.writers import OUTLIER, Sheet, write_sheets
-from viewfuse.plots.places import Places
+from viewfuse.plots.layout import Places
+from viewfuse.selection.decision_texts import restored
 from viewfuse.selection.decisions import ClusterNumber, Decision, KeptNumbers, Trust
-from viewfuse.selection.messages import restored
 from viewfuse.utils.atomic import parsed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from viewfuse.io.writers import as_json
-from viewfuse.plots.places import find_patterns, lacking
+from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.report import charts
 from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
@@ -24,7 +24,7 @@ from viewfuse.report.tables import (
     missing_views,
     warnings_of,
 )
-from viewfuse.selection.messages import label, words
+from viewfuse.selection.decision_texts import label, words
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:

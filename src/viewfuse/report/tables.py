@@ -19,8 +19,9 @@ from viewfuse.fitted.clusters import Difference, typical_samples
 from viewfuse.io.writers import Sheet, as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import describe
-from viewfuse.plots.places import find_patterns, lacking
+from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
+from viewfuse.selection.decision_texts import advice_of, label, listed, reasons_of, words
 from viewfuse.selection.decisions import (
     BatchEffects,
     CellFilling,
@@ -29,9 +30,9 @@ from viewfuse.selection.decisions import (
     KnownClasses,
     KnownPairs,
     KnownWeights,
+    Outliers,
     Update,
 )
-from viewfuse.selection.messages import advice_of, label, listed, reasons_of, words
 from viewfuse.utils.settings import Spell
 
 
@@ -239,6 +240,14 @@ def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
 def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
     found = [] if run.trust is None else [advice_of(run.trust, spell)]  # the one thing to do first
+    far, classes, pairs = (run.decisions.get(kind.name) for kind in (Outliers, KnownClasses, KnownPairs))
+    found += [] if far is None else [f"Outliers: {words(far)}."]
+    if isinstance(classes, KnownClasses) and any(
+        2 * classes.with_class.get(name, len(ids)) <= len(ids) for name, ids in classes.evidence.items()
+    ):
+        found.append(f"Hints: {words(classes)}.")
+    if isinstance(pairs, KnownPairs) and pairs.kept < pairs.chosen:
+        found.append(f"Pairs: {words(pairs)}.")
     empty = [label for label, size in enumerate(run.sizes) if not size and label not in run.unused]
     if empty:
         found.append(f"{count(len(empty), 'cluster')} of {run.n_clusters} hold no sample; ask for fewer clusters.")
@@ -259,7 +268,9 @@ def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
             found.append(f"Cluster {run.called(cluster)} may be about the missing view {run.views[v]}: {shares}.")
     if cells is not None and cells.evidence:
         found.append(f"Empty cells were {words(cells)}.")
-    found += [f"{one[:1].upper()}{one[1:].rstrip('.')}." for one in map(str, run.summary.get("remarks") or [])]
+    for one in map(str, run.summary.get("remarks") or []):
+        start = one[:1] if one.startswith(tuple(run.views)) else one[:1].upper()  # names of views stay as they are
+        found.append(f"{start}{one[1:]}{'' if one.endswith('.') else '.'}")
     return [one for one in found if one]
 
 

@@ -1,9 +1,9 @@
-"""What a fit decided without labels, as data. `viewfuse.selection.messages` turns these objects into words."""
+"""What a fit decided without labels, as data. `viewfuse.selection.decision_texts` turns these objects into words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 
@@ -29,7 +29,7 @@ class ClusterNumber(Decision):
         "error" (its deviation over Gaussians), "stands", "p_value" and its "level", "agreement" and that in a Gaussian
         ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else
         False, "stability", "gap", "valley" (its p-value, None where it is not asked for)
-    islands : clusters of a first fit that were two islands, for each of which there is one more
+    islands : clusters of k-means that were two islands, for each of which there is one more
     """
 
     name = "n_clusters"
@@ -145,6 +145,7 @@ class KnownClasses(Decision):
     ----------
     agreed : how many of them are in the cluster of their class
     doubtful : by id the class of those that all of their views place elsewhere; `unused` of these were not followed
+    with_class : by class how many of its samples are in its cluster; empty in models of before
     """
 
     name = "hints"
@@ -152,6 +153,7 @@ class KnownClasses(Decision):
     agreed: int
     doubtful: Mapping[str, str]
     unused: int = 0
+    with_class: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the paper decided by hand, with labels in view, decided from scores alone; and one verdict on the clusters.
 
 Which scaling is chosen, which clusters the joint stage begins with, and which training is kept depends on the score of
-the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.messages` puts in words.
+the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.decision_texts` puts in words.
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
 chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, the data

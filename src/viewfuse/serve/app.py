@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,16 +18,19 @@ from starlette.requests import ClientDisconnect
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import JSON, PARQUET, Busy, Limits, Signs
-from viewfuse.serve.gate import OPEN, Gate, Metrics
+from viewfuse.serve.middleware import OPEN, Metrics, Middleware
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
-from viewfuse.serve.worker import SHORT, Facts, Worker
+from viewfuse.serve.worker import Facts, Message, Process, Queue
 from viewfuse.utils.settings import named_values
 from viewfuse.utils.version import __version__
 
 PATHS = OPEN | {"/", "/model", "/metrics", "/openapi.json"} | {f"/{name}" for name in QUESTIONS}
 _BODIES = {"requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}, PARQUET: {}}}}
-_LOOK = 0.05
-"""Seconds between two looks at whether a former model has answered all."""
+_SHORT = 256_000
+"""Bytes of the body of a short request."""
+_AT_ONCE = 2
+"""Long bodies that are there at the same time: one is worked on while the next one arrives."""
+_NICE = 10
 _log = logging.getLogger(__name__)
 
 Blocks = Annotated[
@@ -37,51 +41,66 @@ IdColumn = Annotated[str | None, Query(description="Its column of ids; the first
 
 
 class Serving:
-    """The model that answers, and its processes; another one may take its place while requests run."""
+    """The model that answers; another one may take its place while requests run.
+
+    It has a queue for short requests, which so never wait for long ones, and one for the others. More processes would
+    not be faster, as the model uses all cores by itself.
+    """
 
     def __init__(self, opened: Opened, limits: Limits) -> None:
         self.limits = limits
-        self._leaving: set[asyncio.Task[None]] = set()
         self._use(opened)
 
     def _use(self, opened: Opened) -> None:
-        self.opened = opened
-        self.worker = Worker(self.limits, opened.settle, partial(reply, opened, self.limits))
+
+        def behind() -> None:
+            os.nice(_NICE)  # the process of short requests goes first, where there are more processes than cores
+            opened.settle()
+
+        start = partial(Process, work=partial(reply, opened, self.limits), seconds=self.limits.seconds)
+        self.opened, places = opened, self.limits.places
+        self.queues = (
+            Queue(partial(start, opened.settle), places, places),
+            Queue(partial(start, behind), places, _AT_ONCE),
+        )
+
+    def start(self) -> None:
+        """Start both processes now, so that the first requests need not wait."""
+        for queue in self.queues:
+            queue.process()
+
+    def stop(self) -> None:
+        """End both processes, whatever they do, and refuse further requests."""
+        for queue in self.queues:
+            queue.stop()
 
     def reload(self, reopen: Callable[[], Opened]) -> None:
         """Open the folder again; where that fails, the model stays.
 
         New requests get the new model; those that the former one has begun are answered by it.
         """
-        former = self.worker
-
-        async def leave() -> None:
-            while former.taken:
-                await asyncio.sleep(_LOOK)
-            former.stop()
-
+        former = self.queues
         try:
             self._use(reopen())
         except ViewfuseError as error:
             _log.warning("the model stays as it is: %s", error)
             return
-        self.worker.start()
-        task = asyncio.get_running_loop().create_task(leave())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self.start()
+        for queue in former:
+            queue.leave()
         _log.warning("requests are answered by model %s now", self.opened.facts["version"])
 
-    async def answer(self, request: Request, facts: Facts) -> tuple[Facts, bytearray]:
+    async def answer(self, request: Request, facts: Facts) -> Message:
         """Read the body of a request, and ask the model."""
         limits, given = self.limits, self.opened.facts["views"]
         limits.check_body(int(request.headers.get("content-length", 0)))
         signs = Signs(limits, len(given), sum(map(len, given.values()))) if facts["kind"] == JSON else None
-        body, parts = bytearray(), _parts(request, limits, signs)
-        is_whole = await _read(body, parts, limits, SHORT)
-        queue = self.worker.queue(body, is_whole and facts["kind"] == JSON)  # and at once a place there
+        body, parts = bytearray(), request.stream()
+        is_whole = await _read(body, parts, limits, signs, _SHORT)
+        queue = self.queues[0 if is_whole and signs is not None and signs.are_few else 1]
         async with queue.place():
             if not is_whole:
-                await _read(body, parts, limits, limits.bytes)
+                await _read(body, parts, limits, signs, limits.bytes)
             return await queue.ask(facts, body)
 
 
@@ -95,16 +114,16 @@ def create_app(
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
-        serving.worker.start()
+        serving.start()
         if reopen is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, serving.reload, reopen)
         yield
-        serving.worker.stop()
+        serving.stop()
 
     app = FastAPI(title="viewfuse", version=__version__, docs_url=None, redoc_url=None, lifespan=alive)
     app.add_exception_handler(ViewfuseError, _refuse)
     app.add_exception_handler(Exception, lambda *_: JSONResponse({"detail": INTERNAL_ERROR}, 500))  # the log has it
-    app.add_middleware(Gate, metrics=metrics, token=token, host=host)
+    app.add_middleware(Middleware, metrics=metrics, token=token, host=host)
     app.state.serving = serving
 
     @app.get("/", response_class=HTMLResponse)
@@ -122,12 +141,14 @@ def create_app(
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        is_ready = serving.worker.is_ready
+        is_ready = serving.queues[0].has_place
         return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def counts() -> PlainTextResponse:
-        text = metrics.text(serving.worker.taken, limits.places, serving.opened.facts["version"])
+        text = metrics.text(
+            sum(queue.taken for queue in serving.queues), limits.places, serving.opened.facts["version"]
+        )
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     def add_question(name: str, said: str | None) -> None:
@@ -161,23 +182,15 @@ def _kind(given: str, asked: Facts) -> str:
     return plain
 
 
-async def _parts(request: Request, limits: Limits, signs: Signs | None) -> AsyncIterator[bytes]:
-    """A body as it arrives; what is too long is refused at once."""
-    n = 0
-    async for part in request.stream():
-        n += len(part)
-        limits.check_body(n)
-        if signs is not None:
-            signs.add(part)
-        yield part
-
-
-async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, enough: int) -> bool:
-    """Read on until there are more than `enough` bytes; whether that is all. What comes too late is refused."""
+async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, signs: Signs | None, enough: int) -> bool:
+    """Read on until there are more than `enough` bytes; whether that is all. Too much, or too late, is refused."""
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in parts:
                 body += part
+                limits.check_body(len(body))
+                if signs is not None:
+                    signs.add(part)
                 if len(body) > enough:
                     return False
     except TimeoutError:

@@ -22,6 +22,8 @@ _SHAPE = 'write {"views": {"NAME": [[number, ...], ...]}, "ids": [...]}; docs/se
 _LONG = re.compile(rb"(?<!\d)\d{1000}")
 """More digits than any float needs: Python's time for a whole number grows with the square of their count."""
 _TOO_MANY_DIGITS = "the body has a whole number with too many digits; write it as a float"
+_FEW = {b"[": 300, b",": 30_000}
+"""Lists in the body of a short request, about one per row and view, and values."""
 _ROOM = 2
 """So many times more than samples of the model need may be in a body: it may have columns that the model lacks."""
 TEMPORARY = "viewfuse-"
@@ -82,6 +84,11 @@ class Signs:
         needed = {b"[": rows * (n_views + 1), b"{": n_views, b":": 4 * n_views, b",": rows * (width + n_views + 1)}
         self._most = {sign: _ROOM * (n + names) for sign, n in needed.items()}
         self._rows, self._counts = limits.rows, dict.fromkeys(needed, 0)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether so far they are those of a short request."""
+        return all(self._counts[sign] <= n for sign, n in _FEW.items())
 
     def add(self, part: bytes) -> None:
         """Count the next part, and refuse what cannot be the samples of one request."""

@@ -30,7 +30,7 @@ from viewfuse.report.html import filled as filled_in
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
 from viewfuse.serve.bodies import JSON, TEMPORARY, Busy, Limits, TooLarge, TooLong, read_json, read_parquet
-from viewfuse.serve.worker import Facts, joined, parted
+from viewfuse.serve.worker import Facts, Message
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Setting, Spell, spelled
 
@@ -99,27 +99,19 @@ def plain_names(columns: Sequence[Any]) -> list[str | int]:
     return [column if isinstance(column, (str, int)) else str(column) for column in columns]
 
 
-def reply(opened: Opened, limits: Limits, facts: Facts, body: bytearray) -> tuple[Facts, bytes | bytearray]:
-    """Status, number of samples and text of the answer to `facts["question"]` about the samples of a body.
-
-    The same of several requests that were `joined`.
-    """
-    if "parts" not in facts:
-        return _reply(opened, limits, facts, body)
-    several = parted(facts, body)
-    judged = _judged_together(opened.fitted, limits, several)
-    return joined([_reply(opened, limits, *one, judged.get(i)) for i, one in enumerate(several)])
+def reply(opened: Opened, limits: Limits, several: Sequence[Message]) -> list[Message]:
+    """Per request status, number of samples and text of the answer to `facts["question"]` about those of its body."""
+    judged = _judged_together(opened.fitted, limits, several) if len(several) > 1 else {}
+    return [_reply(opened, limits, *one, judged.get(i)) for i, one in enumerate(several)]
 
 
-def _judged_together(
-    fitted: MultiViewClusterer, limits: Limits, several: Sequence[tuple[Facts, bytearray]]
-) -> dict[int, Judged]:
+def _judged_together(fitted: MultiViewClusterer, limits: Limits, several: Sequence[Message]) -> dict[int, Judged]:
     """What the model says of samples of several requests, by their places; without those that must ask alone.
 
     Those are all where there is anything to warn of: a warning may name samples, and is for one caller only.
     """
 
-    def complete(body: bytearray) -> Views:
+    def complete(body: bytes | bytearray) -> Views:
         return fitted.complete(read_json(body, limits, fitted.view_names_))[0].dense()
 
     views: dict[int, Views] = {}
@@ -137,8 +129,8 @@ def _judged_together(
 
 
 def _reply(
-    opened: Opened, limits: Limits, facts: Facts, body: bytearray, judged: Judged | None = None
-) -> tuple[Facts, bytes]:
+    opened: Opened, limits: Limits, facts: Facts, body: bytes | bytearray, judged: Judged | None = None
+) -> Message:
     fitted, question = opened.fitted, QUESTIONS[facts["question"]]
 
     def answered() -> tuple[Facts, Facts]:

@@ -1,4 +1,4 @@
-"""Two queues of requests, each with a forked process that asks the model; a request that finds no place is refused.
+"""A queue of requests, with a forked process that asks the model; a request that finds no place is refused.
 
 Small requests that wait are asked together, as the model needs little more time for many samples than for one. A
 process is forked from the service, which holds the model and never uses it: starting one takes milliseconds and no
@@ -19,37 +19,32 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.serve.bodies import Busy, Limits, TooLong
+from viewfuse.serve.bodies import Busy, TooLong
 
-SHORT = 256_000
-"""Bytes of a body of requests for the quick queue."""
-_FEW = {b"[": 300, b",": 30_000}
-"""Lists in a body, about one per row and view, and values of requests for the quick queue."""
-_AT_ONCE = 2
-"""Long bodies that are there at the same time: one is worked on while the next one arrives."""
 _SMALL, _TOGETHER = 16_000, 32
 """Bytes of a body, about that of a few rows, up to which requests are asked together, and how many."""
-_NICE = 10
 Facts = dict[str, Any]
-Work = Callable[[Facts, bytearray], tuple[Facts, bytes | bytearray]]
-_LENGTHS = struct.Struct("<QQ")
+Message = tuple[Facts, bytes | bytearray]
+"""A request or an answer: facts that JSON can hold, and its body."""
+Work = Callable[[Sequence[Message]], Sequence[Message]]
+_LENGTH = struct.Struct("<Q")
 _SENT_AT_ONCE = 100_000
 _PATIENCE = 10.0
 """Seconds for all but the work: a process that was forked beside threads may wait for their locks before it works."""
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class _Pending:
     """A request that waits, and its answer, or why there is none."""
 
-    def __init__(self, facts: Facts, body: bytearray) -> None:
-        self.facts, self.body = facts, body
-        self.found: tuple[Facts, bytearray] | Exception | None = None
+    facts: Facts
+    body: bytearray
+    found: Message | Exception | None = None
 
 
 class Queue:
@@ -61,15 +56,20 @@ class Queue:
 
     def __init__(self, start: Callable[[], Process], places: int, at_once: int) -> None:
         self.places, self.taken = places, 0
-        self._start = start
+        self._start, self._is_left = start, False
         self._bodies, self._turn = asyncio.Semaphore(at_once), asyncio.Lock()
         self._process: Process | None = None
         self._waiting: dict[_Pending, None] = {}
 
+    @property
+    def has_place(self) -> bool:
+        """Whether the next request would find a place."""
+        return self.taken < self.places
+
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """A place for one request, until it is answered."""
-        if self.taken >= self.places:
+        if not self.has_place:
             raise Busy(f"all {self.places} places are taken; try again in a moment")
         self.taken += 1
         try:
@@ -77,8 +77,10 @@ class Queue:
                 yield
         finally:
             self.taken -= 1
+            if self._is_left and not self.taken:
+                self.stop()
 
-    async def ask(self, facts: Facts, body: bytearray) -> tuple[Facts, bytearray]:
+    async def ask(self, facts: Facts, body: bytearray) -> Message:
         """Wait for a turn, and ask the process, for other small requests that wait, too."""
         own = _Pending(facts, body)
         self._waiting[own] = None
@@ -103,86 +105,37 @@ class Queue:
 
     async def _answer(self, chosen: Sequence[_Pending]) -> None:
         """Ask the process at once; one by one where it ended over them, as only one of them may be at fault."""
-        several = [(one.facts, one.body) for one in chosen]
         try:
-            found = await self.process().ask(*(joined(several) if len(chosen) > 1 else several[0]))
+            found = await self.process().ask([(one.facts, one.body) for one in chosen])
         except ViewfuseError as error:
             if len(chosen) == 1:
                 chosen[0].found = error
                 return
             for one in chosen:
                 await self._answer([one])
-        else:
-            for one, answer in zip(chosen, parted(*found) if len(chosen) > 1 else [found], strict=True):
-                one.found = answer
+            return
+        for one, answer in zip(chosen, found, strict=True):
+            one.found = answer
 
     def process(self) -> Process:
         """The process, or a new one where the last one has ended."""
         if self._process is None or not self._process.is_alive:
             if not self.places:
                 raise Busy("the service stops; ask another one")
-            self.end()
             self._process = self._start()
         return self._process
 
-    def end(self) -> None:
-        """End the process, whatever it does."""
-        if self._process is not None:
-            self._process.end()
-
-
-def joined(several: Sequence[tuple[Facts, bytes | bytearray]]) -> tuple[Facts, bytearray]:
-    """Several requests, or answers, as one."""
-    return {"parts": [(facts, len(content)) for facts, content in several]}, bytearray().join(one for _, one in several)
-
-
-def parted(facts: Facts, content: bytearray) -> list[tuple[Facts, bytearray]]:
-    """What was `joined`."""
-    ends = accumulate(n for _, n in facts["parts"])
-    return [(own, content[end - n : end]) for (own, n), end in zip(facts["parts"], ends, strict=True)]
-
-
-class Worker:
-    """Two queues: one for short requests, which so never wait for long ones, and one for the others.
-
-    More processes would not be faster, as the model uses all cores by itself.
-    """
-
-    def __init__(self, limits: Limits, prepare: Callable[[], None], work: Work) -> None:
-
-        def behind() -> None:
-            os.nice(_NICE)  # the process of short requests goes first, where there are more processes than cores
-            prepare()
-
-        start = partial(Process, work=work, seconds=limits.seconds)
-        self._quick = Queue(partial(start, prepare), limits.places, limits.places)
-        self._long = Queue(partial(start, behind), limits.places, _AT_ONCE)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the next short request would find a place."""
-        return self._quick.taken < self._quick.places
-
-    @property
-    def taken(self) -> int:
-        """Places that are taken."""
-        return self._quick.taken + self._long.taken
-
-    def queue(self, beginning: bytearray, is_whole: bool) -> Queue:
-        """The queue for a body that begins so; only a whole body can be short."""
-        is_short = is_whole and all(beginning.count(sign) <= n for sign, n in _FEW.items())
-        return self._quick if is_short else self._long
-
-    def start(self) -> None:
-        """Start both processes now, so that the first requests need not wait."""
-        self._quick.process()
-        self._long.process()
+    def leave(self) -> None:
+        """Stop as soon as all are answered that have a place."""
+        self._is_left = True
+        if not self.taken:
+            self.stop()
 
     def stop(self) -> None:
-        """End both processes, whatever they do, and refuse further requests."""
-        for queue in (self._quick, self._long):
-            queue.places = 0
-            queue.end()
+        """End the process, whatever it does, and refuse further requests."""
+        self.places = 0
+        if self._process is not None:
+            self._process.end()
 
 
 class Process:
@@ -210,15 +163,17 @@ class Process:
         except OSError:
             return False
 
-    async def ask(self, facts: Facts, content: bytearray) -> tuple[Facts, bytearray]:
-        """Ask the process, and end it if the caller stops waiting. `content` is emptied."""
+    async def ask(self, several: Sequence[tuple[Facts, bytearray]]) -> list[Message]:
+        """Ask the process, and end it if the caller stops waiting. Large bodies are emptied."""
         try:
             async with asyncio.timeout(self._seconds + _PATIENCE):
-                for part in _parts(facts, content):
+                for part in _parts(several):
                     await asyncio.get_running_loop().sock_sendall(self._channel, part)
-                content.clear()  # it may be long, and so may be the next one, which arrives meanwhile
-                n_facts, n_content = _LENGTHS.unpack(await self._receive(_LENGTHS.size))
-                return json.loads(await self._receive(n_facts)), await self._receive(n_content)
+                for _, body in several:
+                    if len(body) > _SMALL:  # the next one, which arrives meanwhile, may be as large
+                        body.clear()
+                (length,) = _LENGTH.unpack(await self._receive(_LENGTH.size))
+                return [(facts, await self._receive(n)) for facts, n in json.loads(await self._receive(length))]
         except (EOFError, OSError):  # and TimeoutError, which is one of these
             status = self.end()
         except BaseException:
@@ -266,24 +221,23 @@ def _live(channel: socket.socket, prepare: Callable[[], None], work: Work, secon
                     os.dup2(nothing, handle)
         prepare()
         asked = channel.makefile("rb")
-        while len(head := asked.read(_LENGTHS.size)) == _LENGTHS.size:
-            n_facts, n_content = _LENGTHS.unpack(head)
-            facts, content = json.loads(asked.read(n_facts)), bytearray(n_content)
-            asked.readinto(content)
+        while len(length := asked.read(_LENGTH.size)) == _LENGTH.size:
+            listed = json.loads(asked.read(*_LENGTH.unpack(length)))
+            several = [(facts, asked.read(n)) for facts, n in listed]
             signal.setitimer(signal.ITIMER_REAL, seconds)
-            found, answer = work(facts, content)
+            answers = work(several)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            for part in _parts(found, answer):
+            for part in _parts(answers):
                 channel.sendall(part)
-            del content, answer, part  # before the next request is waited for
+            del several, answers, part  # before the next request is waited for
     except BaseException:
         _log.exception("a process of the service ends")
     finally:
         os._exit(0)
 
 
-def _parts(facts: Facts, content: bytes | bytearray) -> list[bytes | bytearray]:
+def _parts(several: Sequence[Message]) -> list[bytes | bytearray]:
     """What is sent: at once where it is short, as the other side wakes up each time."""
-    text = json.dumps(facts).encode()
-    head = _LENGTHS.pack(len(text), len(content)) + text
-    return [head + content] if len(content) <= _SENT_AT_ONCE else [head, content]
+    text = json.dumps([(facts, len(content)) for facts, content in several]).encode()
+    parts = [_LENGTH.pack(len(text)) + text, *(content for _, content in several)]
+    return [b"".join(parts)] if sum(map(len, parts)) <= _SENT_AT_ONCE else parts

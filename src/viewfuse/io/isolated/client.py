@@ -6,12 +6,13 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import viewfuse.errors
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import process
-from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, ReadJob, Unpacked, limits_of
+from viewfuse.io.isolated.jobs import ENDED, START, ReadJob, limits_of, unpack
 from viewfuse.io.safety import guarded
 from viewfuse.io.source import Contents, FileView
 from viewfuse.utils.console import warn
@@ -19,41 +20,38 @@ from viewfuse.utils.settings import Advice, Setting
 
 _PATIENCE = 30.0
 """Seconds after the end of a reader's time in which the server should have reported it."""
+_LENGTH = START.size + ENDED.size
+"""Bytes of an answer; a reader that crashed leaves the first part out."""
 _TIME = (signal.SIGXCPU, signal.SIGALRM) if process.POSSIBLE else ()
 
 
 def read_isolated(job: ReadJob) -> Contents:
     """The views of a file, read by another process; what goes wrong there is an error that names the file."""
-    answer, handles = _ask(job) or _ask(job) or (b"", [])  # an idle server ends by itself
-    try:
-        return _understood(job, answer, handles)
-    finally:
-        for handle in handles:
-            os.close(handle)
+    with ExitStack() as handles:
+        answer, files = _ask(job, handles) or _ask(job, handles) or (b"", [])  # an idle server ends by itself
+        return _understood(job, answer, files)
 
 
-def _ask(job: ReadJob) -> tuple[bytes, list[int]] | None:
-    """All that comes back about a job, and files with it; None where the server is gone."""
-    answer, handles = b"", []
+def _ask(job: ReadJob, handles: ExitStack) -> tuple[bytes, list[int]] | None:
+    """All that comes back about a job, and files with it, which `handles` closes; None where the server is gone."""
+    answer, files = b"", list[int]()
     try:
-        limits, channel = limits_of(job.path), process.send(job.ending)
-        if channel is not None:
-            with channel:
-                channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
-                text = job.as_json(limits)
-                channel.sendall(LENGTH.pack(len(text)) + text)
-                while part := socket.recv_fds(channel, RESULT.size + ENDED.size, 253):
-                    handles += part[1]
-                    answer += part[0]
-                    if not part[0] or len(answer) > RESULT.size + ENDED.size:
-                        break
-    except OSError:
-        answer = b""
+        limits = limits_of(job.path)
+        with process.send(job.ending) as channel:
+            channel.settimeout(limits.wall + _PATIENCE)  # the kernel has ended the reader long before
+            channel.sendall(job.as_json(limits))
+            channel.shutdown(socket.SHUT_WR)
+            while len(answer) <= _LENGTH and (part := socket.recv_fds(channel, _LENGTH, 253))[0]:
+                answer, files = answer + part[0], files + part[1]
+                for file in part[1]:
+                    handles.callback(os.close, file)
+        if answer:
+            return answer, files
+    except OSError:  # the next server may be able to
+        pass
     except BaseException:  # the caller stopped waiting, so the reader stops as well
         process.stop()
         raise
-    if answer:
-        return answer, handles
     process.stop()
     return None
 
@@ -64,8 +62,8 @@ def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
     if not answer:
         fault = f"{path} cannot be read, since the process that reads files does not start"
         raise DataError(fault, Advice(("; ", Setting("trusted", True), " reads it in this process")))
-    status = ENDED.unpack(answer[-ENDED.size :])[1] if len(answer) >= ENDED.size else -1
-    if status or len(answer) != RESULT.size + ENDED.size or not handles:
+    status = ENDED.unpack(answer[-ENDED.size :])[0] if len(answer) >= ENDED.size else -1
+    if status or len(answer) != _LENGTH or not handles:
         number = os.WTERMSIG(status) if status > 0 and os.WIFSIGNALED(status) else 0
         if number in _TIME:
             raise DataError(
@@ -77,7 +75,7 @@ def _understood(job: ReadJob, answer: bytes, handles: list[int]) -> Contents:
         fault = f"{path} is no readable {ending} file (it made the library that reads such files crash, {how})"
         raise DataError(f"{fault}; write it again")
     with guarded(path):  # a reader that a damaged file has misled may hand back what does not fit together
-        facts = Unpacked(handles, *RESULT.unpack(answer[: RESULT.size])[1:]).facts
+        facts = unpack(handles, *START.unpack(answer[: START.size]))
         if "contents" in facts:
             rest = facts["contents"]
             views = [FileView(**view | {"path": path}) for view in rest.pop("views")]

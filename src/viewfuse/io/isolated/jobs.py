@@ -1,12 +1,13 @@
 """A job for the process that reads files: which file, how, and what that may cost; and what was read, on its way back.
 
-That is one file without a name, arrays first, then JSON about them. The receiver maps it into memory, and copies
-nothing. Tables that are kept on disk travel as they are.
+That is one file without a name, arrays in NumPy's own format first, then JSON about them. The receiver maps it into
+memory, and copies nothing. Tables that are kept on disk travel as they are.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import signal
@@ -16,32 +17,28 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import Use
-from viewfuse.data.given import is_sparse
+from viewfuse.data.input_types import is_sparse
 from viewfuse.errors import DataError
-from viewfuse.io.safety import OnDisk, most_bytes
+from viewfuse.io.safety import OnDisk, most_bytes, npy_header
 from viewfuse.io.source import Contents, FileView, ending_of
 from viewfuse.utils import memory
 from viewfuse.utils.settings import Setting
 
-LENGTH = struct.Struct("<Q")
-"""Before the text of a job."""
-RESULT, ENDED = struct.Struct("<cQQ"), struct.Struct("<ci")
-"""What comes back: where in a file the facts are and how long, from the reader; how that has ended, from the server."""
+START, ENDED = struct.Struct("<Q"), struct.Struct("<i")
+"""What comes back: where in a file the facts begin, from the reader; how that has ended, from the server."""
 _MEMORY = 2**30
 _COPIES = 3
 """What a file becomes, in the hands of a library, in ours, and on its way."""
 _SECONDS, _SECONDS_PER_MEGABYTE = 2, 2
 _WAITING = 25
 """Seconds that a file may come late from a slow disk or while others compute; ten times as many for large files."""
-_ALIGNED = 64
-_KINDS = "fiubcSUMmV"
-"""Kinds of numbers and text; Python objects never travel."""
 _MOST_TABLES = 200
 """Tables on disk that travel with one file; the system passes no more than 253."""
 _KIND = "\0kind"
@@ -161,44 +158,16 @@ def impose(limits: ReadingLimits) -> None:
     signal.setitimer(signal.ITIMER_REAL, limits.wall)
 
 
-class Packed:
-    """A file without a name, as it is filled; `files` travel, this one first."""
+def new_file() -> IO[bytes]:
+    """A file without a name, in memory where the system can; it is there as long as any process has it open."""
+    return os.fdopen(os.memfd_create("viewfuse"), "wb") if hasattr(os, "memfd_create") else TemporaryFile()
 
-    def __init__(self) -> None:
-        in_memory = hasattr(os, "memfd_create")
-        self._file: Any = os.fdopen(os.memfd_create("viewfuse"), "wb", 0) if in_memory else TemporaryFile(buffering=0)  # noqa: SIM115
-        self.files = [self._file.fileno()]
-        self._tables: list[OnDisk] = []  # their files are open as long as they are there
 
-    def close(self) -> None:
-        """Close the file; the receiver keeps it."""
-        self._file.close()
+def pack(file: IO[bytes], facts: Any) -> tuple[int, list[int]]:
+    """Append facts with all their arrays; where their JSON begins, and this file with those of tables on disk."""
+    files = [file.fileno()]
 
-    def close_with(self, facts: Any) -> tuple[int, int]:
-        """Append facts with all their arrays; where their JSON begins, and how long it is."""
-        text = json.dumps(facts, default=self._plain).encode()
-        return self._add(text), len(text)
-
-    def array(self, array: NDArray[Any]) -> dict[str, Any]:
-        """Append an array; what has to be known of it."""
-        facts: dict[str, Any] = {_KIND: "array", "dtype": array.dtype.str, "shape": array.shape}
-        if isinstance(array, OnDisk) and array.handle is not None and len(self.files) <= _MOST_TABLES:
-            self.files.append(array.handle)
-            self._tables.append(array)
-            return facts | {"file": len(self.files) - 1}
-        turned = array.flags.f_contiguous and not array.flags.c_contiguous
-        plain = np.ascontiguousarray(array.T if turned else array)
-        return facts | {"turned": turned, "start": self._add(plain.reshape(-1).view(np.uint8)) if plain.nbytes else 0}
-
-    def _add(self, content: Any) -> int:
-        """Append bytes; where they begin."""
-        start = self._file.seek(-(-self._file.tell() // _ALIGNED) * _ALIGNED)
-        left = memoryview(content).cast("B")
-        while left:
-            left = left[self._file.write(left[: 2**30]) :]
-        return int(start)
-
-    def _plain(self, value: Any) -> Any:
+    def plain(value: Any) -> Any:
         """What JSON holds for a value that it does not know; names of columns are text."""
         if isinstance(value, Contents):
             return vars(value)
@@ -210,35 +179,33 @@ class Packed:
             return {_KIND: "range", "length": len(value)}
         if is_sparse(value):
             return {_KIND: "sparse", "parts": [value.data, value.indices, value.indptr], "shape": value.shape}
-        return self.array(value) if isinstance(value, np.ndarray) else str(value)
+        if not isinstance(value, np.ndarray):
+            return str(value)
+        if isinstance(value, OnDisk) and value.handle is not None and len(files) <= _MOST_TABLES:
+            files.append(os.dup(value.handle))  # its own is closed as soon as the table is forgotten
+            return {_KIND: "table", "file": len(files) - 1, "shape": value.shape}
+        start = file.seek(-(-file.tell() // npy.ARRAY_ALIGN) * npy.ARRAY_ALIGN)
+        npy.write_array(file, value if value.flags.forc else np.ascontiguousarray(value), allow_pickle=False)
+        return {_KIND: "array", "start": start}
+
+    text = json.dumps(facts, default=plain).encode()
+    start = file.seek(0, os.SEEK_END)
+    file.write(text)
+    file.flush()
+    return start, files
 
 
-class Unpacked:
-    """A file that was packed by another process, mapped into memory; what it claims is checked."""
+def unpack(files: Sequence[int], start: int) -> dict[str, Any]:
+    """Facts that another process packed into the first of these files, which is mapped into memory."""
+    content = mmap.mmap(files[0], 0, access=mmap.ACCESS_COPY)
 
-    def __init__(self, files: Sequence[int], start: int, length: int) -> None:
-        self._files = files
-        self._map = mmap.mmap(files[0], 0, access=mmap.ACCESS_COPY)
-        self.facts: Mapping[str, Any] = json.loads(self._map[start : start + length], object_hook=self._value)
-
-    def array(self, facts: Mapping[str, Any]) -> NDArray[Any]:
-        """An array that lies in the file."""
-        dtype, shape = np.dtype(facts["dtype"]), tuple(int(side) for side in facts["shape"])
-        if dtype.kind not in _KINDS or min(shape, default=0) < 0:
-            raise DataError(f"what came back is no array of numbers or text, but {dtype} {shape}; write the file again")
-        if "file" in facts:
-            return OnDisk.of(self._files[facts["file"]], shape)
-        count = int(np.prod(shape, dtype=np.int64))
-        if not count * dtype.itemsize:
-            return np.zeros(shape, dtype)
-        flat = np.frombuffer(self._map, dtype, count, offset=facts["start"])
-        return flat.reshape(shape[::-1]).T if facts["turned"] else flat.reshape(shape)
-
-    def _value(self, facts: dict[str, Any]) -> Any:
+    def value(facts: dict[str, Any]) -> Any:
         """What an object of JSON stands for."""
         kind = facts.pop(_KIND, None)
         if kind == "array":
-            return self.array(facts)
+            return _array(content, facts["start"])
+        if kind == "table":
+            return OnDisk.of(files[facts["file"]], tuple(facts["shape"]))
         if kind == "sparse":
             from scipy.sparse import csr_array
 
@@ -246,3 +213,19 @@ class Unpacked:
         if kind == "range":
             return range(facts["length"])
         return Setting(**facts) if kind == "setting" else facts
+
+    found: dict[str, Any] = json.loads(content[start:], object_hook=value)
+    return found
+
+
+def _array(content: mmap.mmap, start: int) -> NDArray[Any]:
+    """An array that lies in a file; what its header claims is checked."""
+    content.seek(start)
+    shape, turned, dtype = npy_header(content)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise DataError(f"what came back is no array of numbers or text, but {dtype} {shape}; write the file again")
+    count = math.prod(shape)
+    if not count * dtype.itemsize:
+        return np.zeros(shape, dtype)
+    flat = np.frombuffer(content, dtype, count, content.tell())
+    return flat.reshape(shape, order="F" if turned else "C")

@@ -56,12 +56,12 @@ def start(endings: Collection[str] = ()) -> None:
             _server = _started(endings)
 
 
-def send(ending: str) -> socket.socket | None:
-    """Begin to read a file; what comes of it comes from the socket. None where the process is gone."""
+def send(ending: str) -> socket.socket:
+    """Begin to read a file; what comes of it comes from the socket. An OSError where the process is gone."""
     start([ending])
     with _lock:
         if _server is None:
-            return None
+            raise BrokenPipeError
         ours, theirs = socket.socketpair()
         with theirs:
             try:

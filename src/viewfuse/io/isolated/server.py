@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from viewfuse.errors import NotEnoughMemory, ViewfuseError
-from viewfuse.io.isolated.jobs import ENDED, LENGTH, RESULT, Packed, ReadJob, impose
+from viewfuse.io.isolated.jobs import ENDED, START, ReadJob, impose, new_file, pack
 from viewfuse.io.isolated.process import ENDINGS
 from viewfuse.io.readers import parse
 from viewfuse.utils.settings import Advice, Setting
@@ -43,7 +43,7 @@ def main(control: int, *soon: str) -> None:
             reader, channel = readers.pop(end)
             os.close(end)
             with channel, suppress(OSError):
-                channel.sendall(ENDED.pack(b"E", os.waitpid(reader, 0)[1]))
+                channel.sendall(ENDED.pack(os.waitpid(reader, 0)[1]))
         if control not in ready:
             continue
         kind, handles, _, _ = socket.recv_fds(asked, 1, 1)
@@ -73,15 +73,15 @@ def _work(channel: socket.socket) -> None:
     code = 1
     try:
         with channel.makefile("rb") as file:
-            job, limits = ReadJob.from_json(file.read(*LENGTH.unpack(file.read(LENGTH.size))))
+            job, limits = ReadJob.from_json(file.read())
         impose(limits)
-        packed = Packed()
+        found = new_file()
         try:
-            where = packed.close_with(_outcome(job))
+            start, files = pack(found, _outcome(job))
         except MemoryError:
             fault = f"{job.path} does not fit into memory; choose fewer columns"
-            where = packed.close_with({"error": ["NotEnoughMemory", [fault]]})
-        socket.send_fds(channel, [RESULT.pack(b"R", *where)], packed.files)
+            start, files = pack(found, {"error": ["NotEnoughMemory", [fault]]})
+        socket.send_fds(channel, [START.pack(start)], files)
         code = 0
     finally:
         os._exit(code)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import Use, frame_cells, place_of
-from viewfuse.data.digits import is_number, objects_as_numbers
+from viewfuse.data.precision import is_number, objects_as_numbers
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.tables import as_array
 from viewfuse.errors import DataError

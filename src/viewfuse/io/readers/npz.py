@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
-from viewfuse.io.safety import Allowance, bytes_of, guarded
+from viewfuse.io.safety import Allowance, bytes_of, guarded, npy_header
 from viewfuse.io.source import Contents, FileView
 
 _LONGEST_HEADER = 65_536
@@ -35,8 +35,7 @@ def read_npz(path: Path) -> Contents:
             seen.add(name)
             allowance.take(member.file_size)
             with archive.open(member) as file:
-                read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
-                shape, _, dtype = read(file)
+                shape, _, dtype = npy_header(file)
             if dtype.hasobject:
                 fault = f"{path}: {name!r} holds Python objects, which could run code; store it as numbers or text"
                 raise DataError(fault)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import SAMPLED
+from viewfuse.data.precision import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.readers.text import Cells, check_repeated, pick_columns

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
-from itertools import count as counted
 from math import nan
 from operator import itemgetter
 from pathlib import Path
@@ -25,9 +24,9 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data import digits
+from viewfuse.data import precision
 from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
-from viewfuse.data.digits import is_number, text_as_numbers
+from viewfuse.data.precision import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.isolated.jobs import Blocks, ReadJob
@@ -88,15 +87,12 @@ def read_text(job: ReadJob) -> list[FileView]:
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
     """The lines of a file, of which none may fill the memory by itself, nor all of a packed one together."""
     allowance = Allowance(path, "unpack it first") if path.suffix.lower() == ".gz" else None
-    for number in counted(1):
-        line = file.readline(_LONGEST_LINE)
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
         if allowance is not None:
             allowance.take(len(line))
         if len(line) == _LONGEST_LINE:
             fault = f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table"
             raise DataError(f"{fault}; check how its lines end")
-        if not line:
-            return
         yield line
 
 
@@ -255,10 +251,10 @@ class Cells:
 
     def add(self, block: NDArray[np.float64], exact: Callable[[int], Iterable[Any]]) -> None:
         """Append rows, of shape (rows, columns); `exact` gives the cells of a column as the file has them."""
-        for column in np.flatnonzero((np.abs(block) >= digits.EXACT).any(axis=0)).tolist():
+        for column in np.flatnonzero((np.abs(block) >= precision.EXACT).any(axis=0)).tolist():
             seen = self._seen.setdefault(column, set())
-            if len(seen) < digits.SAMPLED:
-                seen.update(digits.whole_numbers(exact(column)))
+            if len(seen) < precision.SAMPLED:
+                seen.update(precision.whole_numbers(exact(column)))
         self._spool.add(block)
 
     @cached_property
@@ -267,9 +263,9 @@ class Cells:
         table = self._spool.table()
         del self._spool  # with its blocks
         for column, seen in self._seen.items():
-            if digits.are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= digits.ROWS_THAT_VARY:
+            if precision.are_fewer_as_floats(seen) and np.isfinite(table[:, column]).sum() >= precision.ROWS_THAT_VARY:
                 where = f"{self._path}, column {self._columns[column]!r}"
-                raise DataError(f"{where}: {digits.TOO_CLOSE}; ids belong into the column of ids")
+                raise DataError(f"{where}: {precision.TOO_CLOSE}; ids belong into the column of ids")
         return table
 
     def _with_dots(self, cells: Sequence[Sequence[str]], ids: Sequence[str]) -> Sequence[Sequence[str]]:
@@ -319,7 +315,7 @@ class Cells:
         fault: tuple[str | Setting, ...]
         if kind == "date":
             fault = (f"is no date, {unlike} nothing is known",)
-        elif digits.is_too_small(cell):
+        elif precision.is_too_small(cell):
             fault = ("is too small for 64-bit floats, it would be 0; rescale the column",)
         elif is_number(cell.replace(",", ".")) or is_number(cell.replace(".", "").replace(",", ".")):
             fault = ("is not a number; write 1.5 for one and a half, and 1234.5 without a sign for thousands",)

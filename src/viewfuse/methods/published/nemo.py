@@ -13,8 +13,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.fitted.model import warn_of_empty_clusters
+from viewfuse.methods.clusterer import ViewsClusterer
 from viewfuse.methods.estimator import checked, prepared_source, scaler_for
-from viewfuse.methods.trusting import ViewsClusterer
 from viewfuse.utils import memory
 
 Matrix = NDArray[np.float64]

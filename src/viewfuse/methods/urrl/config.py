@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import wraps
 from math import ceil, inf
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from viewfuse.utils.settings import check_choice, checked_count, wrong
 
@@ -22,6 +22,13 @@ _CHOICES = {
     "neighbor_output": (*ORDINALS, "mean", "concat"),
     "view_output": (*ORDINALS, "mean", "concat"),
 }
+
+
+class Epochs(NamedTuple):
+    """How long the two stages last."""
+
+    pretraining: int
+    joint: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,8 +203,8 @@ class Config:
         """Whether pre-training may end where trainings agree: where the user set no epochs."""
         return isinstance(self.pretrain_epochs, str) and self.schedule == "default" and self.effort != "thorough"
 
-    def epochs(self, n_samples: int) -> tuple[int, int]:
-        """Epochs of the two stages; the second has none without the clustering module.
+    def epochs(self, n_samples: int) -> Epochs:
+        """How long the two stages last; the joint one has no epochs without the clustering module.
 
         "auto" is 22 and 30 epochs, more for small sets and fewer for large ones, see `_STAGES`. With the paper's
         schedule it is 100 epochs each, and fewer where that would be more than the 3100 steps that they take on
@@ -208,11 +215,11 @@ class Config:
             sized = [min(100, ceil(3100 / max(1, n_samples // self.batch_size)))] * 2
         asked = (self.pretrain_epochs, self.joint_epochs)
         first, second = (auto if isinstance(e, str) else e for e, auto in zip(asked, sized, strict=True))
-        return first, second if self.clustering_module else 0
+        return Epochs(first, second if self.clustering_module else 0)
 
     def trial_epochs(self, n_samples: int) -> int:
         """Epochs of pre-training after which scalings are compared: half of "auto"."""
-        return min(self._sized(_STAGES[self.effort][0], n_samples), self.epochs(n_samples)[0])
+        return min(self._sized(_STAGES[self.effort][0], n_samples), self.epochs(n_samples).pretraining)
 
     def early_epochs(self, n_samples: int) -> int:
         """Epochs after which clusters that are clear already need no longer trial: a quarter, for under 200 samples."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, replace
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -16,21 +16,22 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import FILLS
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import Progress
-from viewfuse.errors import EmptyCellsWarning, JointStageWarning, SettingError
+from viewfuse.errors import JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
-from viewfuse.fitted.model import warn_of_empty_clusters
+from viewfuse.fitted.model import Source, warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.io.writers import OUTLIER
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.choosing_k import Choice, choose_n_clusters, with_islands
-from viewfuse.methods.numbering import FormerLabels, renumbered
-from viewfuse.methods.trusting import with_number
+from viewfuse.methods.clusterer import with_number
+from viewfuse.methods.label_matching import FormerLabels, renumbered
+from viewfuse.methods.number_of_clusters import choose_n_clusters
 from viewfuse.methods.updating import Updatable
 from viewfuse.methods.urrl.config import (
     OF_ESTIMATOR,
@@ -43,12 +44,12 @@ from viewfuse.methods.urrl.config import (
     with_old_names,
 )
 from viewfuse.methods.urrl.fit import fit_models
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.validation import validated
 from viewfuse.neighbors.samples import NO_NEIGHBOR
-from viewfuse.reduction.frontend import check_reduction
-from viewfuse.selection.cluster_number import RANGE
-from viewfuse.selection.messages import records
+from viewfuse.reduction.reduce import check_reduction
+from viewfuse.selection.decision_texts import records
+from viewfuse.selection.split_tests import RANGE
 from viewfuse.selection.tree import coarser
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
@@ -213,7 +214,6 @@ class URRL(Updatable, MultiViewClusterer):
         config, device = self._config(), chosen_device(self.device)
         checked_range(self.cluster_range)
         check_choice("outliers", self.outliers, ("mark", "label"))
-        self._check_preparation()
         worker_count(self.n_jobs)
         views = self._checked_views(X, y, batch)
         given = (y, must_link, cannot_link, sample_weight, view_weights)
@@ -229,20 +229,15 @@ class URRL(Updatable, MultiViewClusterer):
             Progress(shown=bool(self.verbose)) as progress,
             checkpoint.interruptible() if checkpoint else nullcontext(),
         ):
+            source = self._source(views, config)
+            ways: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
+            ways["checkpoint"] = checkpoint
             if self._chooses():
-                with warnings.catch_warnings(action="ignore", category=EmptyCellsWarning):  # fitting will tell
-                    number, begun = self._chosen(views, seeds, progress, checkpoint, known)
+                within = known.range(self.cluster_range, len(views))
+                number, begun = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **ways)
                 config = replace(config, n_clusters=number.chosen)
-            ways = {**self._ways(seeds, views), "begun": begun, "progress": progress, "checkpoint": checkpoint}
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
-            (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
-            if number is not None:
-                number = with_islands(number, fitted.model, fitted.embedding, fitted.labels(), self.cluster_range)
-            if number is not None and number.islands:
-                config = replace(config, n_clusters=number.chosen)
-                ways["checkpoint"] = checkpoint and checkpoint.part("islands")
-                with warnings.catch_warnings(action="ignore", category=EmptyCellsWarning):  # the first fit warned
-                    (fitted,) = fit_models([views], config, self.scaling, [seeds], device, known=known, **ways)
+            (fitted,) = fit_models([source], config, self.scaling, [seeds], device, known=known, begun=begun, **ways)
         self._remember_columns(X, views)
         self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
@@ -267,7 +262,7 @@ class URRL(Updatable, MultiViewClusterer):
         """
         check_is_fitted(self)
         config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
-        ways = {**self._ways([0], self._model.stored), "device": chosen_device(self.device)}
+        ways = {"threads": self._threads([0], self._model.stored), "device": chosen_device(self.device)}
         self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
         self.decisions_ = {**self.decisions_, **decisions}
         return self
@@ -280,7 +275,7 @@ class URRL(Updatable, MultiViewClusterer):
         n_clusters : 1 to ``n_clusters_``
         """
         check_is_fitted(self)
-        if not 1 <= n_clusters <= self.n_clusters_:
+        if not isinstance(n_clusters, Integral) or not 1 <= n_clusters <= self.n_clusters_:
             raise wrong("n_clusters", f"1 to {self.n_clusters_}, which were fitted", n_clusters)
         ids = self._model.stored.neighbor_ids
         if len(ids) != len(self.labels_):  # the model was thinned
@@ -297,35 +292,26 @@ class URRL(Updatable, MultiViewClusterer):
         return {k: self.cut(k) for k in [*(one for one in held if one < self.n_clusters_), self.n_clusters_]}
 
     def choose(self, X: Any) -> dict[str, Any]:
-        """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would begin with.
-
-        A fit may show that one of them is two islands, and then has one more.
+        """How many clusters the samples have, without a fit: what ``decisions_["n_clusters"]`` would be.
 
         Parameters
         ----------
         X : as for `fit`
         """
-        self._check_preparation()
+        views, config, device = Views.of(X), replace(self._config(), n_clusters=1), chosen_device(self.device)
+        seeds = replicate_seeds(self.random_state, 1)
         with Progress(shown=bool(self.verbose)) as progress:
-            number = self._chosen(Views.of(X), replicate_seeds(self.random_state, 1), progress).decision
+            how: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
+            source, within = self._source(views, config), NOTHING.range(self.cluster_range, len(views))
+            number = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **how).decision
         return records(number)[number.name]
 
-    def _chosen(
-        self, views: Views, seeds: Sequence[int], progress: Progress, checkpoint: Checkpoint | None = None,
-        known: Knowledge = NOTHING,
-    ) -> Choice:  # fmt: skip
-        config = replace(self._config(), n_clusters=1)
-        ways = {**self._ways(seeds, views), "progress": progress, "checkpoint": checkpoint}
-        within, device = known.range(self.cluster_range, len(views)), chosen_device(self.device)
-        return choose_n_clusters(views, config, within, self.scaling, seeds[0], device, **ways)
+    def _source(self, views: Views, config: Config) -> Source:
+        check_samples(views, config.n_clusters)
+        return Source.of(views, self.fill, self.reduction)
 
-    def _check_preparation(self) -> None:
-        check_choice("fill", self.fill, FILLS)
-        check_reduction(self.reduction)
-
-    def _ways(self, seeds: Sequence[int], samples: Sized) -> dict[str, Any]:
-        threads = threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
-        return {"fill": self.fill, "reduction": self.reduction, "threads": threads}
+    def _threads(self, seeds: Sequence[int], samples: Sized) -> int | None:
+        return threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint | None:
         """Where this fit is kept; the same for a call with the same data and settings."""
@@ -340,6 +326,8 @@ class URRL(Updatable, MultiViewClusterer):
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
+        check_choice("fill", self.fill, FILLS)
+        check_reduction(self.reduction)
         if not isinstance(self.config, (Config, NoneType)):
             raise wrong("config", "None or a Config, such as Config(joint_epochs=0)", self.config)
         given = self.config or Config()

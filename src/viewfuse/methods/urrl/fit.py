@@ -1,4 +1,4 @@
-"""The story of a fit: fill, reduce, scale, search neighbours, train under several scalings, choose."""
+"""The story of a fit: scale filled and reduced views, search neighbours, train under several scalings, choose."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
 from viewfuse.data.scaling import KINDS
-from viewfuse.data.views import Views
+from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, History, Progress, TrainState
-from viewfuse.fitted.batches import batch_effects
+from viewfuse.fitted.batch_effects import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import what_became
-from viewfuse.methods.urrl.training import (
+from viewfuse.methods.urrl.scaling_search import Search, Trial, check_memory, take_over
+from viewfuse.methods.urrl.stages import (
     embed_stored,
     joint_stage_decision,
     planned_epochs,
@@ -30,13 +30,11 @@ from viewfuse.methods.urrl.training import (
     pretraining_decision,
     train_jointly,
 )
-from viewfuse.methods.urrl.trials import Search, Trial, check_memory, take_over
 from viewfuse.nn.layers import with_gradients
-from viewfuse.reduction.frontend import Asked
 from viewfuse.selection import rules
 from viewfuse.selection.confidence import Calibration, mean_confidence
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
-from viewfuse.selection.messages import records
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
 from viewfuse.utils.settings import check_choice
@@ -63,14 +61,12 @@ class Fitted(NamedTuple):
 
 @with_gradients
 def fit_models(
-    sets: Sequence[Views | Source],
+    sources: Sequence[Source],
     config: Config,
     scaling: str,
     seeds: Sequence[Sequence[int]],
     device: torch.device,
     *,
-    fill: str = "neighbors",
-    reduction: Asked = "auto",
     known: Knowledge = NOTHING,
     begun: TrainState | None = None,
     n_jobs: int | None = None,
@@ -78,28 +74,26 @@ def fit_models(
     progress: Progress = SILENT,
     checkpoint: Checkpoint | None = None,
 ) -> list[Fitted]:
-    """Fill, reduce, scale, search, train and choose: one model per set of samples.
+    """Scale, search, train and choose: one model per set of samples.
 
     All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
     CPU `n_jobs` of them run side by side.
 
     Parameters
     ----------
-    sets : samples, or what `Source.of` made of them
+    sources : the sets of samples
     scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
         of the best clusters
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    fill, reduction : see `viewfuse.data.filling` and `viewfuse.reduction.frontend`
     known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
     n_jobs, threads : see `viewfuse.utils.jobs.run_jobs`
     """
     if known is not NOTHING:
         known.check(config.n_clusters)
-    for one in sets:
-        check_samples(one.reduced if isinstance(one, Source) else one, config.n_clusters)
+    for source in sources:
+        check_samples(source.reduced, config.n_clusters)
     check_choice("scaling", scaling, ("auto", *KINDS))
-    sources = [one if isinstance(one, Source) else Source.of(one, fill, reduction) for one in sets]
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
@@ -107,7 +101,7 @@ def fit_models(
         Search.of(source, config, scaling, own, device, known) for source, own in zip(sources, seeds, strict=True)
     ]
     n_samples = len(sources[0].reduced)
-    last = config.epochs(n_samples)[0]
+    last = config.epochs(n_samples).pretraining
     first = config.trial_epochs(n_samples) if scaling == "auto" else last
     early = config.early_epochs(n_samples) if scaling == "auto" else last
     take_over(searches, begun, first)
@@ -124,7 +118,7 @@ def fit_models(
         search.choose()  # and let go of the samples under other scalings
     unsettled = [search for search in searches if not (config.pretrained_as_needed and search.settled)]
     later = [trial for search in unsettled for trial in search.trials]
-    joint = sum(planned_epochs(trial.run)[1] for search in searches for trial in search.trials)
+    joint = sum(planned_epochs(trial.run).joint for search in searches for trial in search.trials)
     progress.expect(joint + sum(last - trial.run.n_epochs for trial in later))
     _pretrain(later, last, **ways)
     for search in searches:

@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import RepeatedKFold
 from torch import Tensor
 
-from viewfuse.data.known.hints import UNKNOWN
-from viewfuse.data.known.knowledge import Guidance, Knowledge
+from viewfuse.data.side_information.knowledge import Guidance, Knowledge
+from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.engine.training import Training
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
@@ -188,7 +188,10 @@ def what_became(
         marked = np.flatnonzero(unused | doubtful(hints.codes, labels, stored.neighbor_ids.cpu().numpy()))
         doubts = {str(ids[i]): hints.classes[hints.codes[i]] for i in marked}
         agreed = round(share_of_hints(labels, hints.codes) * len(hints))
-        yield KnownClasses(len(hints), hints.by_class(ids), len(labels), agreed, doubts, int(unused.sum()))
+        own = np.bincount(labels[labels == hints.codes], minlength=len(hints.classes)).tolist()
+        with_class = {str(name): count for name, count in zip(hints.classes, own, strict=True)}
+        found = hints.by_class(ids), len(labels), agreed, doubts, int(unused.sum()), with_class
+        yield KnownClasses(len(hints), *found)
     if known.pairs is not None:
         count, broken = len(known.pairs), known.pairs.broken(labels)
         yield KnownPairs(count, known.pairs.by_ids(ids), count - len(broken), broken.by_ids(ids))

@@ -274,9 +274,9 @@ def fit_seconds(n_samples: int, widths: Sequence[int], config: Config, n_scaling
 
 def n_steps(n_samples: int, config: Config, n_scalings: int = 3) -> int:
     """Steps of all trainings of a fit that is not ended early."""
-    trial, (first, second) = config.trial_epochs(n_samples), config.epochs(n_samples)
+    trial, epochs = config.trial_epochs(n_samples), config.epochs(n_samples)
     per_epoch = max(1, n_samples // config.batch_size)
-    return per_epoch * (n_scalings * trial + first - trial + second)
+    return per_epoch * (n_scalings * trial + epochs.pretraining - trial + epochs.joint)
 
 
 def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: int = 0) -> int:

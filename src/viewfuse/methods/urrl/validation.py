@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.known.knowledge import NOTHING, Knowledge
+from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ from viewfuse.fitted.model import Model, Source, scaled_tensors
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
-from viewfuse.selection.messages import records
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.rules import measured, with_reasons
 from viewfuse.selection.scores import stability
 from viewfuse.utils.settings import checked_count

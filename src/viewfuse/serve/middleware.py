@@ -50,7 +50,7 @@ _METRICS = {
 """By name what a metric means."""
 
 
-class Gate:
+class Middleware:
     """Check the token, which None lets all callers pass without, count requests, and send headers for browsers.
 
     A service that listens on this machine alone allows its own names only: else a page from elsewhere could have its

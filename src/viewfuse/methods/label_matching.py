@@ -17,16 +17,16 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import Parameter
 
-from viewfuse.data.given import only_counted
-from viewfuse.data.known.hints import UNKNOWN
+from viewfuse.data.input_types import only_counted
+from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.base import MultiViewClusterer
-from viewfuse.methods.trusting import trust_in
+from viewfuse.methods.clusterer import trust_in
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
+from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import KeptNumbers
-from viewfuse.selection.messages import records
 from viewfuse.utils.settings import wrong
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import has_row_labels, only_counted
+from viewfuse.data.input_types import has_row_labels, only_counted
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import categories_in, category_of
-from viewfuse.data.given import dense_rows, is_anndata, is_mudata, is_sparse
-from viewfuse.data.known.hints import labels_of
+from viewfuse.data.input_types import dense_rows, is_anndata, is_mudata, is_sparse
+from viewfuse.data.side_information.known_labels import labels_of
 from viewfuse.data.views import Views, with_columns
 from viewfuse.errors import DataError
 from viewfuse.utils.settings import Setting

@@ -40,6 +40,8 @@ _FEWEST = 2
 _ALONE = 0.95
 """Share of a cluster's samples from one batch that is said, where the batch has less than `_LARGE` of all samples."""
 _LARGE = 0.8
+_FEW = 8
+"""Samples of a cluster that may be in one batch by chance."""
 _FOLLOWS = 0.5
 """Adjusted mutual information of clusters and batches: above it, they are much the same."""
 
@@ -223,7 +225,9 @@ def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> Bat
             found = float(adjusted_mutual_info_score(batch[rows], _grouped(points, n_clusters)))
         plain.append(found)
     alone = {}
-    for cluster in np.unique(labels):
+    for cluster, size in zip(*np.unique(labels, return_counts=True), strict=True):
+        if size < _FEW:
+            continue
         shares = np.array([(batch[labels == cluster] == name).mean() for name in names])
         if shares.max() >= _ALONE and counts[shares.argmax()] < _LARGE * len(batch):
             alone[str(cluster)] = str(names[shares.argmax()])

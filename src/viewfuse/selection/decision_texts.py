@@ -66,15 +66,17 @@ def words(decision: Decision, spell: Spell = str) -> str:
                 "graph": "the graph of neighbours in all views", "tree": "the tree of its embedding",
                 "hints": "the hints", "k-means": "k-means on the filled views", "earlier": "an earlier stage",
             }[source]  # fmt: skip
-            why = "more are with their class" if source == "hints" else "neighbours stay together much better there"
+            why = "more are with their class" if source == "hints" else "neighbours stay together better there"
             return f"those of {found}, which the network was taught, as {why} {_listed(scores)}"
         case kinds.Outliers(chosen=count, evidence=views, samples=n):
             far = sorted((times, name, view) for view, own in views.items() for name, times in own.items())
             worst = {name: f"{name} ({times:.0f} times in {view})" for times, name, view in far}
             named = ", ".join([*worst.values()][:-7:-1]) + (" and others" if len(worst) > 6 else "")
-            return f"{count} of {n:,} samples lie farther from all others than usual: {named}"
+            lie = "lies" if count == 1 else "lie"
+            return f"{count} of {n:,} samples {lie} farther from all others than usual: {named}"
         case kinds.KnownClasses(chosen=count, samples=n, agreed=agreed, unused=unused):
-            named, doubted = (", ".join(map(str, one)) for one in (decision.evidence, decision.doubtful))
+            there, doubted = decision.with_class, ", ".join(decision.doubtful)
+            named = ", ".join(_on_class(*one, there) for one in enumerate(decision.evidence.items()))
             why = f"; doubtful, as neighbours in all of their views are elsewhere ({unused} not followed): {doubted}"
             return f"{count} of {n:,} samples, {agreed} are with their class: {named}{why if doubted else ''}"
         case kinds.KnownPairs(chosen=count, kept=kept):
@@ -173,6 +175,14 @@ def _on_joint_stage(decision: kinds.JointStageLength) -> str:
     return f"all {lasted} epochs"
 
 
+def _on_class(cluster: int, known: tuple[str, Sequence[str]], there: Mapping[str, int]) -> str:
+    """Whether a cluster is a known class; of models of before only which it should be is known."""
+    name, ids = known
+    if name not in there:
+        return f"cluster {cluster} is {name}"
+    return f"cluster {cluster} is {'' if 2 * there[name] > len(ids) else 'NOT '}{name} ({there[name]} of {len(ids)})"
+
+
 def _on_number(decision: kinds.ClusterNumber) -> str:
     count, standing = decision.islands, [one for one in decision.splits if one["stands"]]
     why = {
@@ -182,7 +192,7 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
         "continuum": ": a continuum, in which samples at the borders lie as densely as all others; cut it where you "
         "like, by asking for a number",
     }[decision.kind]
-    more = f"; in a first fit {count} cluster{'s were' if count > 1 else ' was'} two islands" if count else ""
+    more = f"; {count} cluster{'s' if count > 1 else ''} of k-means fell apart, too" if count else ""
     end = {
         "": "", "largest": "; this is the end of the range, and the data say more",
         "smallest": "; this is the beginning of the range, and the data say fewer",
@@ -230,8 +240,8 @@ _REASONS = {
                  "Ask for a number of clusters, such as {ask_two}, if you expect some."),
     "range_end": ("{number} is the largest number of clusters that was tried.",
                   "Let {ask_range} end at a larger number."),
-    "outliers": ("{count} of {samples:,} samples lie far from all others.",
-                 "Look at these samples, and fit again without those that are errors."),
+    "outliers": ("{count} of {samples:,} samples {lie} far from all others.",
+                 "Look at the outliers, and fit again without those that are errors."),
     "one_view": ("One view decides: only neighbours in {view} are in the same clusters ({agreement:.2f} there, at most "
                  "{others:.2f} in others).", "Check the units and the quality of the other views."),
     "unequal": ("The clusters are very unequal: the largest has {most:,} samples, the smallest {least:,}.", "Check "
@@ -247,7 +257,7 @@ def reasons_of(trust: Trust, spell: Spell = str) -> list[Reason]:
     asked = {"batch": Setting("batch"), "two": Setting("n_clusters", 2), "range": Setting("cluster_range")}
     settings, found = {f"ask_{name}": written(one, spell) for name, one in asked.items()}, []
     for one in trust.reasons:
-        facts = {**settings, **one}
+        facts = {**settings, **one, "lie": "lies" if one.get("count") == 1 else "lie"}
         if "clusters" in facts:
             facts["clusters"] = listed(facts["clusters"])
         if "theirs" in facts:

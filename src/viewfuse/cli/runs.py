@@ -1,4 +1,4 @@
-"""viewfuse report, rename, drift, update and validate: what is done with a run later."""
+"""viewfuse report, rename, drift, update and validate: what is done with a finished run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import click
 import numpy as np
 
 from viewfuse.cli import options
-from viewfuse.cli.fit import command as fit
-from viewfuse.cli.fit import draw_run, listed, results_in, write_run, write_summary
+from viewfuse.cli.fit import draw_run, fit, listed, results_in, write_run, write_summary
 from viewfuse.cli.options import option
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.labels import read_table
 from viewfuse.io.writers import Sheet, named_rows, write_embedding, write_history, write_sheets
+from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import why_not_drawn
-from viewfuse.plots.places import Places, place_samples
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import tables_beside, write_report
 from viewfuse.report.run_folder import read_run, write_places
-from viewfuse.selection.messages import p_value, words
+from viewfuse.selection.decision_texts import p_value, words
 from viewfuse.utils.atomic import keep_version, replacing
 from viewfuse.utils.console import plain, tell
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import (
+from viewfuse.data.input_types import (
     Values,
     column_deviations,
     filled,

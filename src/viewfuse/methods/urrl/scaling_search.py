@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.data.known.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.scaling import Scaler
+from viewfuse.data.side_information.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
@@ -20,9 +20,9 @@ from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Prepared, Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
-from viewfuse.methods.urrl.method import URRLMethod
 from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
-from viewfuse.methods.urrl.training import embed_stored, init_state, measured_step
+from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.stages import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.rules import SCALINGS, STABLE, are_clear, best_of_each, best_scaling, clearly_better
 from viewfuse.selection.scores import Candidate, agreement, candidate_scores, matched_kappa, merits
@@ -176,9 +176,9 @@ class Search:
 
     def most_epochs(self, first: int) -> int:
         """Of all trainings, if every scaling is tried that may be, for `first` epochs; on a GPU side by side."""
-        last, second = self.config.epochs(len(self.source.reduced))
+        epochs = self.config.epochs(len(self.source.reduced))
         count, scalings = (1, 1) if self.device.type == "cuda" else (len(self.seeds), self._most_scalings)
-        return count * (scalings * first + last - first + second)
+        return count * (scalings * first + epochs.pretraining - first + epochs.joint)
 
     def long_wait(self) -> str:
         """How long a fit on a CPU may take, in words; empty where that is no more than a minute or on a GPU."""

@@ -14,7 +14,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property, reduce
+from itertools import chain, compress
 from operator import add, itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -22,13 +24,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.digits import SAMPLED, lossy_columns, lost_in_words
+from viewfuse.data.precision import SAMPLED, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Layout, Rows, Shards, mixed
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
 from viewfuse.io.csv_text import as_csv
 from viewfuse.utils.atomic import sealed, unsealed, write_file
-from viewfuse.utils.jobs import side_by_side
 
 _ROWS_PER_BUCKET = 131_072
 _MOST_BUCKETS = 256
@@ -46,7 +47,7 @@ Contents = Mapping[str, Sequence[Any]]
 class Buckets(NamedTuple):
     """How rows are divided: into so many buckets of rows that are trained on, up to the hash of the last one.
 
-    The other rows are only looked through for ids that appear twice, in `parts`.
+    Then come `parts` buckets of the other rows, which are only looked through for ids that appear twice.
     """
 
     number: int
@@ -62,8 +63,10 @@ class Buckets(NamedTuple):
         return cls(count, lowest(trained / n_rows), lowest(bank / n_rows), parts)
 
     def of_rows(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The bucket of each row that is trained on."""
-        return parts_of(keys, self.last_trained, self.number)
+        """The bucket of each row."""
+        others = self.number + parts_of(keys, lowest(1.0), self.parts)
+        is_trained = keys <= np.uint64(self.last_trained)
+        return np.where(is_trained, parts_of(keys, self.last_trained, self.number), others)
 
 
 def lowest(share: float) -> int:
@@ -89,19 +92,16 @@ class BucketWriter(ExitStack):
         self._ids: list[tuple[int, Any]] = []
 
     def add(self, ids: Any, keys: NDArray[np.uint64], values: NDArray[np.float32]) -> None:
-        """Keep rows, as `Shards.read` gives them, that are to be trained on; of those in the bank also the ids."""
+        """Keep rows, as `Shards.read` gives them; of those in the bank the ids, of others only hashes."""
         known = np.flatnonzero(keys <= np.uint64(self._buckets.last_in_bank))
-        is_trained = keys <= np.uint64(self._buckets.last_trained)
-        chosen, others = np.flatnonzero(is_trained), keys[~is_trained]
         try:
             with self._lock:  # hashes and values of a bucket stand in the same order
                 if len(known):
                     self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
-                for bucket, rows in _divided(self._buckets.of_rows(keys[chosen])):
-                    self._append(f"{bucket:04d}-{self._rank}.keys", keys[chosen[rows]])
-                    self._append(f"{bucket:04d}-{self._rank}.rows", values[chosen[rows]])
-                for part, rows in _divided(parts_of(others, lowest(1.0), self._buckets.parts)):
-                    self._append(f"{part:04d}-{self._rank}.others", others[rows])
+                for bucket, rows in _divided(self._buckets.of_rows(keys)):
+                    self._append(f"{bucket:04d}-{self._rank}.keys", keys[rows])
+                    if bucket < self._buckets.number:
+                        self._append(f"{bucket:04d}-{self._rank}.rows", values[rows])
         except OSError as error:
             raise CannotWrite(
                 f"{self._folder} cannot be written: {error.strerror}; free some space, or choose another --out"
@@ -134,9 +134,9 @@ class BucketReader:
     def __init__(self, folder: Path, buckets: Buckets, width: int) -> None:
         self._folder, self.buckets, self._width = folder, buckets, width
 
-    def keys(self, place: int, kind: str = "keys") -> NDArray[np.uint64]:
-        """Hashes of the rows of a bucket, in order; as "others" a part of those that are not trained on."""
-        return np.sort(self._read(place, kind, np.uint64))
+    def keys(self, bucket: int) -> NDArray[np.uint64]:
+        """Hashes of the rows of a bucket, in order."""
+        return np.sort(self._read(bucket, "keys", np.uint64))
 
     def rows(self, bucket: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Hashes and values, of shape (rows, columns), of the rows of a bucket, in the order of the hashes."""
@@ -157,11 +157,10 @@ class BucketReader:
             found.append(values[:count])
         return [ids[key] for key in chosen], np.concatenate(found)
 
-    def forget(self, place: int, *kinds: str) -> None:
-        """Remove files of a bucket that are no longer needed."""
-        for kind in kinds:
-            for path in self._folder.glob(f"{place:04d}-*.{kind}"):
-                path.unlink()
+    def forget(self, bucket: int) -> None:
+        """Remove the files of a bucket that is no longer needed."""
+        for path in self._folder.glob(f"{bucket:04d}-*"):
+            path.unlink()
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
@@ -173,16 +172,15 @@ class BucketReader:
                 f"{self._folder} is damaged ({error}); delete {self._folder.parent} to begin anew"
             ) from None
 
-    def _read(self, place: int, kind: str, dtype: Any) -> NDArray[Any]:
+    def _read(self, bucket: int, kind: str, dtype: Any) -> NDArray[Any]:
         """All parts of a bucket, one after another; refused where bits have changed, or where one is not there."""
         known = {name: crc for own in self._records for name, crc in own["checksums"].items()}
-        parts = {path.name: np.fromfile(path, dtype) for path in sorted(self._folder.glob(f"{place:04d}-*.{kind}"))}
-        found = {name: zlib.crc32(part.data) for name, part in parts.items()}
-        wanted = {name: crc for name, crc in known.items() if name.startswith(f"{place:04d}-") and name.endswith(kind)}
-        if found != wanted:
-            wrong = next(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
-            raise CheckpointDiffers(f"{self._folder / wrong} is damaged; delete {self._folder.parent} to begin anew")
-        return np.concatenate([np.zeros(0, dtype), *parts.values()])
+        parts = [np.zeros(0, dtype)]
+        for path in sorted(self._folder / name for name in known if fnmatchcase(name, f"{bucket:04d}-*.{kind}")):
+            parts.append(np.fromfile(path, dtype) if path.exists() else parts[0])
+            if zlib.crc32(parts[-1].data) != known[path.name]:
+                raise CheckpointDiffers(f"{path} is damaged; delete {self._folder.parent} to begin anew")
+        return np.concatenate(parts)
 
 
 @dataclass
@@ -231,7 +229,7 @@ class ColumnFacts:
         return cls(**{**saved, **{name: np.array(saved[name], kind) for name, kind in kinds.items()}})
 
 
-def run_pass_zero(
+def run_first_pass(
     shards: Shards, folder: Path, buckets: Buckets, processes: Processes, *, trust: bool = False
 ) -> ColumnFacts:
     """Read all shards once, each process its own, and write the rows that are trained on to `folder`.
@@ -246,8 +244,7 @@ def run_pass_zero(
         known = None
     known = processes.from_first(known)
     if known is not None:
-        shards.measure_from(known.offset)
-        changed = changed_shard(shards, known.contents, processes, trust)
+        changed = changed_shard(shards, known.offset, known.contents, processes, trust)
         if changed:
             raise CheckpointDiffers(f"{folder.parent} keeps a fit of other rows: {changed}")
         return known
@@ -259,19 +256,14 @@ def run_pass_zero(
     _check_twice(shards, BucketReader(folder, buckets, len(found.counts)), processes)
     if not found.n_rows:
         raise DataError(f"{shards.paths[0]}: no row of the data set has a view; look at the columns")
-    if processes.is_first:
-        write_file(done, sealed(found.saved()))
-    processes.wait()
+    processes.first(lambda: write_file(done, sealed(found.saved())))
     return found
 
 
 def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) -> tuple[ColumnFacts, list[Any]]:
     """Facts of all rows, which are in `folder` afterwards, and a few rows as they are in the files."""
-    import pyarrow
-
-    if processes.is_first and folder.exists():
-        shutil.rmtree(folder)
-    processes.wait()
+    if processes.first(folder.exists):
+        processes.first(lambda: shutil.rmtree(folder))
     sample: list[Any] = []
     nothing = ColumnFacts.of(np.zeros((0, shards.layout.width), np.float32))
     last = np.uint64(lowest(SAMPLED / len(shards)))
@@ -290,16 +282,15 @@ def _read(shards: Shards, folder: Path, buckets: Buckets, processes: Processes) 
                     raise DataError(f"{place}: {fault}; replace it by a finite number, or rescale the column")
                 writer.add(rows.ids, rows.keys, rows.values)
                 checksum.add(rows)
-                chosen = rows.places[rows.keys <= last]
+                chosen = np.flatnonzero(rows.keys <= last)
                 if len(chosen):
-                    sample.append(rows.batch.take(pyarrow.array(chosen)))
+                    sample.append(rows.batch.take(chosen))
                 found = found + facts
             return replace(found, contents={name: [checksum.digest, checksum.changed]})
 
-        own = processes.own(shards.named)
-        facts = processes.together(lambda: reduce(add, [nothing, *side_by_side(look, own)]))
-        writer.finish()
-    return reduce(add, processes.gather(facts)), [batch for part in processes.gather(sample) for batch in part]
+        facts = processes.map(look, shards.named)
+        processes.together(writer.finish)
+    return reduce(add, facts), [batch for part in processes.gather(sample) for batch in part]
 
 
 def _offset(shards: Shards, sample: Sequence[Any]) -> list[float] | None:
@@ -322,23 +313,24 @@ def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> 
 
     The ids of hashes that are there twice are looked up: two of 10^9 may have the same one by chance.
     """
-    twice: list[int] = []
-    jobs = [(bucket, "keys") for bucket in range(reader.buckets.number)]
-    jobs += [(part, "others") for part in range(reader.buckets.parts)]
-    for place, kind in processes.own(jobs):
-        keys = reader.keys(place, kind)
-        twice += keys[1:][keys[1:] == keys[:-1]].tolist()[:_MOST_TWICE]
-        if kind == "others":
-            reader.forget(place, kind)
-    suspects = np.array(sorted(key for own in processes.gather(twice) for key in own)[:_MOST_TWICE], np.uint64)
+
+    def twice(bucket: int) -> list[int]:
+        keys = reader.keys(bucket)
+        if bucket >= buckets.number:
+            reader.forget(bucket)
+        return keys[1:][keys[1:] == keys[:-1]].tolist()[:_MOST_TWICE]
+
+    buckets = reader.buckets
+    found = processes.map(twice, range(buckets.number + buckets.parts))
+    suspects = np.array(sorted(chain.from_iterable(found))[:_MOST_TWICE], np.uint64)
     places: dict[tuple[int, Any], list[str]] = {}
     for path in shards.paths if len(suspects) else ():
         for ids, keys in shards.read_ids(path):
             for row in np.flatnonzero(np.isin(keys, suspects)).tolist():
                 places.setdefault((int(keys[row]), ids[row].as_py()), []).append(path.name)
-    found = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
-    if found:
-        _, name, files = min(found, key=itemgetter(0))
+    twofold = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
+    if twofold:
+        _, name, files = min(twofold, key=itemgetter(0))
         where = " and ".join(dict.fromkeys(files))
         raise DataError(f"id {name!r} appears {len(files)} times, in {where}; keep one row per sample")
 
@@ -378,11 +370,14 @@ class Checksum:
         return self._keys.hexdigest() + self._rows.hexdigest()
 
 
-def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: bool) -> str | None:
-    """In words, a shard whose rows are not the known ones; None where all are. Each process looks at its own.
+def changed_shard(
+    shards: Shards, offset: Sequence[float] | None, known: Contents, processes: Processes, trust: bool
+) -> str | None:
+    """In words, a shard whose rows, measured from an offset from now on, are not the known ones; None where all are.
 
     With `trust` a file of the same size, footer and time counts as the same, without a look at its rows.
     """
+    shards.measure_from(offset)
 
     def differs(shard: tuple[Path, str]) -> bool:
         path, name = shard
@@ -391,9 +386,6 @@ def changed_shard(shards: Shards, known: Contents, processes: Processes, trust: 
         digest, changed = known[name]
         return not (trust and path.stat().st_mtime_ns == changed) and Checksum.of(shards, path).digest != digest
 
-    own = processes.own(shards.named)
-    found = processes.together(lambda: list(side_by_side(differs, own)))
-    changed = [path for (path, _), is_other in zip(own, found, strict=True) if is_other]
-    paths = [path for others in processes.gather(changed) for path in others]
+    changed = list(compress(shards.paths, processes.map(differs, shards.named)))
     cure = "bring the old file back, give another --out, or --force to begin anew"
-    return f"{paths[0]} has changed since; {cure}" if paths else None
+    return f"{changed[0]} has changed since; {cure}" if changed else None

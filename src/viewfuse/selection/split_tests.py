@@ -192,25 +192,24 @@ def _is_continuum(splits: Splits) -> bool:
 
 
 def islands(look: Look, labels: NDArray[np.int64], seed: int) -> list[int]:
-    """The clusters of a fit, with labels of shape (samples,), that fall into two, each about as large as a cluster.
+    """The clusters, by labels of shape (samples,), that fall into two, each about as large as a cluster.
 
-    What pre-training shows as one may come apart while a network learns clusters: the tree of each cluster alone is cut
-    once, and its neighbours are asked as for any split. As far as its sides are smaller than the mean cluster they must
-    share fewer. Of some 1,400 clusters of fits of 15 real sets six had a strength of more than 1.65, all of them two
-    digits of Handwritten in one (results/clusters).
+    What the tree shows as one may come apart in k-means: the tree of each cluster alone is cut once, and its neighbours
+    are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer. Of some
+    1,400 clusters of 15 real sets six had a strength of more than 1.65, all of them two digits of Handwritten in one
+    (results/clusters).
     """
     found, mean = [], len(labels) / len(np.unique(labels))
     for label in np.unique(labels).tolist():
         rows = np.flatnonzero(labels == label)
-        some = look.take(rows[np.linspace(0, len(rows) - 1, min(len(rows), 2_500)).astype(np.int64)])  # are enough
-        if len(some) < 2 * LEAST:
+        if len(rows) < 2 * LEAST:
             continue
+        some = look.take(rows)
         ids = some.neighbors()
         for first in splits_of(cluster_tree(some.embedding, ids, seed))[:1]:
             sides = np.isin(np.arange(len(some)), first.right)
-            smaller = len(first.right) / len(some) * len(rows)
             strength = -crossing(agreement(neighbor_graph(nearest(some.embedding), ids), sides))
-            found += [label] if strength * min(1.0, smaller / mean) ** 0.5 >= 1.7 else []
+            found += [label] if strength * min(1.0, len(first.right) / mean) ** 0.5 >= 1.7 else []
     return found
 
 

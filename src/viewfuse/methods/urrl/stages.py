@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewfuse.data.known.knowledge import UNGUIDED, Guidance
+from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import Placing, clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
-from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
-from viewfuse.methods.urrl.method import HINTS, PAIRS, TERMS, URRLMethod, dropout_of
 from viewfuse.methods.urrl.network import build_network
+from viewfuse.methods.urrl.objective import PAIRS, TERMS, URRLMethod, dropout_of
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -153,7 +153,7 @@ def train_jointly(runs: Sequence[TrainState], **ways: Any) -> None:
 
     Where the stage is watched, every training ends with the best clusters that it had.
     """
-    _train(_trained_jointly, [run for run in runs if planned_epochs(run)[1]], "joint training", **ways)
+    _train(_trained_jointly, [run for run in runs if planned_epochs(run).joint], "joint training", **ways)
 
 
 def _trained_jointly(
@@ -166,7 +166,7 @@ def _trained_jointly(
         watches.append(EarlyStopping(run.method, run.network, run.stored.neighbor_ids, run.joint_stage, **ways))
         assert run.clusters is not None
         watches[-1].judge(run.n_epochs, run.clusters)
-    training.run(joint_stage(training, planned_epochs(group[0])[1], watches), progress, checkpoint)
+    training.run(joint_stage(training, planned_epochs(group[0]).joint, watches), progress, checkpoint)
     for watch in watches:
         watch.restore_best()
     if not watches:
@@ -220,8 +220,9 @@ def joint_stage(training: Training, epochs: int, watches: Sequence[EarlyStopping
                 watch.evaluate(epoch, embedding, run.diverged)
 
     rate = config.rate * config.joint_factor(len(training.runs[0].stored))
-    steps, kept = (epochs, config.batch_size, rate, loss_of(training, joint=True)), config.weight_decay
-    return Stage("joint", *steps, last="drop short", weight_decay=kept, after_epoch=evaluate, watches=watches)
+    steps = epochs, config.batch_size, rate, loss_of(training, joint=True)
+    decay = config.weight_decay
+    return Stage("joint", *steps, last="drop short", weight_decay=decay, after_epoch=evaluate, watches=watches)
 
 
 def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
@@ -236,7 +237,6 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
     classes = of_all([run.known.followed for run in runs]) if joint else None
     weights = of_all([run.known.weights for run in runs])
     pair_loss = pair_loss_of(training) if joint and runs[0].known.pairs is not None else None
-    names = (*TERMS, *([] if classes is None else [HINTS]), *([PAIRS] if pair_loss else []))
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
     def loss(rows: Tensor) -> dict[str, Tensor]:
@@ -247,8 +247,9 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
         if weights is not None:
             batch = batch._replace(weights=weights[training.each, rows])
         terms = method.losses(training.network, batch, joint=joint)
-        terms = (*terms, pair_loss()) if pair_loss else terms
-        return {**dict(zip(names, terms, strict=True)), "total": method.total(terms, weight)}
+        if pair_loss:
+            terms[PAIRS] = pair_loss()
+        return {**terms, "total": method.total(terms, weight)}
 
     return loss
 
@@ -308,9 +309,9 @@ def broken_embedding(embedding: Tensor, epoch: int) -> str:
     return "" if torch.isfinite(embedding).all() else f"the embedding is not finite after epoch {epoch}"
 
 
-def planned_epochs(run: TrainState) -> tuple[int, int]:
+def planned_epochs(run: TrainState) -> Epochs:
     """Of the two stages."""
-    epochs: tuple[int, int] = run.method.config.epochs(len(run.stored))
+    epochs: Epochs = run.method.config.epochs(len(run.stored))
     return epochs
 
 
@@ -336,17 +337,17 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
 def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
     """How long the first stage lasted; `agreed` says how far several trainings did when the scaling was chosen."""
     lasted = run.history["stage"].count("pre-training")
-    return PretrainingLength(lasted, {} if agreed is None else {"agreement": agreed}, planned_epochs(run)[0])
+    return PretrainingLength(lasted, {} if agreed is None else {"agreement": agreed}, planned_epochs(run).pretraining)
 
 
 def joint_stage_decision(run: TrainState) -> JointStageLength:
     """After how many epochs of the joint stage the network is kept, and what was seen."""
-    stage, before = run.joint_stage, run.history["stage"].count("pre-training")
+    stage, lasted = run.joint_stage, run.history["stage"].count("joint")
     evidence = {
         "neighbor_agreement_after_epoch": {str(epoch): found for epoch, found in stage.seen.items()},
         "score_after_epoch": {str(epoch): found for epoch, found in stage.score.items()},
         "size_entropy_after_epoch": {str(epoch): found for epoch, found in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    lasted, planned = run.n_epochs - before, planned_epochs(run)[1]
-    return JointStageLength(stage.kept - before, evidence, lasted, planned, stage.ended)
+    before = run.history["stage"].count("pre-training")
+    return JointStageLength(stage.kept - before, evidence, lasted, planned_epochs(run).joint, stage.ended)

@@ -16,16 +16,16 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from viewfuse.data.checks import check_one_table, data_warnings
-from viewfuse.data.given import are_numbered, only_counted
-from viewfuse.data.known.batches import with_batch
+from viewfuse.data.input_types import are_numbered, only_counted
+from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.manifest import check_names
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import OUTLIER
 from viewfuse.neighbors.samples import Samples
+from viewfuse.selection.decision_texts import records, restored
 from viewfuse.selection.decisions import ClusterNumber, Trust
-from viewfuse.selection.messages import records, restored
 from viewfuse.selection.rules import on_number, with_reasons
 from viewfuse.utils import memory
 from viewfuse.utils.console import warn

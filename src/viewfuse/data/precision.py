@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.given import Mask, is_sparse
+from viewfuse.data.input_types import Mask, is_sparse
 from viewfuse.utils import memory
 
 ROWS_THAT_VARY = 10

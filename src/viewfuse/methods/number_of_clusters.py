@@ -14,22 +14,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.checks import check_samples
-from viewfuse.data.known.hints import UNKNOWN
 from viewfuse.data.scaling import KINDS
+from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState, check_diverged
-from viewfuse.fitted.model import Model, Source, scaled_tensors, scalers_of
+from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.method import URRLMethod
-from viewfuse.methods.urrl.training import init_state, pretrain
-from viewfuse.methods.urrl.trials import check_memory
+from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.scaling_search import check_memory
+from viewfuse.methods.urrl.stages import init_state, pretrain
 from viewfuse.neighbors.samples import Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
-from viewfuse.reduction.frontend import Asked
-from viewfuse.selection.cluster_number import (
+from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
+from viewfuse.selection.rules import SCALINGS
+from viewfuse.selection.split_tests import (
     evidence_record,
     islands,
     number_decision,
@@ -39,9 +40,6 @@ from viewfuse.selection.cluster_number import (
     tested,
     without_view,
 )
-from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.splits import LEAST, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
 from viewfuse.selection.valley import LEVEL
@@ -60,8 +58,8 @@ class Choice(NamedTuple):
 
 @with_gradients
 def choose_n_clusters(
-    views: Views, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
-    fill: str = "neighbors", reduction: Asked = "auto", checkpoint: Checkpoint | None = None, **how: Any,
+    source: Source, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
+    checkpoint: Checkpoint | None = None, **how: Any,
 ) -> Choice:  # fmt: skip
     """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
@@ -69,16 +67,14 @@ def choose_n_clusters(
     `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
-    some = _drawn(views, seed)
-    check_samples(some, 1)
-    possible = possible_range(within, len(some))
-    if len(some) < 2 * LEAST or possible[1] == 1:
-        return Choice(number_decision([], len(some), possible), None)
-    source, kept = Source.of(some, fill, reduction), checkpoint and checkpoint.part("choice")
-    check_memory(source.reduced, config, device)
-    one = replace(config, n_clusters=1)
-    run = pretrained(source, one, scaling, seed, device, checkpoint=kept, **how)
-    return Choice(number_decision(evident_splits(run, some.names), len(some), possible), run)
+    some = source._replace(reduced=_drawn(source.reduced, seed))
+    possible = possible_range(within, len(some.reduced))
+    if len(some.reduced) < 2 * LEAST or possible[1] == 1:
+        return Choice(number_decision([], len(some.reduced), possible), None)
+    kept = checkpoint and checkpoint.part("choice")
+    check_memory(some.reduced, config, device)
+    run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, checkpoint=kept, **how)
+    return Choice(number_of(run, some.reduced.names, possible), run)
 
 
 def _drawn(views: Views, seed: int) -> Views:
@@ -102,11 +98,21 @@ def pretrained(source: Source, config: Config, scaling: str, seed: int, device: 
     raise AssertionError("check_diverged stops")
 
 
-def evident_splits(run: TrainState, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The tree of the samples of a pre-training, as far as its splits stand."""
-    look = look_of(run)
-    tree = cluster_tree(look.embedding, run.stored.neighbor_ids, run.seed % 2**32)
-    return splits_tested(tree, look, names, torch.Generator().manual_seed(run.seed))
+def number_of(run: TrainState, names: Sequence[str], possible: tuple[int, int]) -> ClusterNumber:
+    """How many clusters the samples of a pre-training have, within a range.
+
+    That is one for each part of their tree, and one more for each cluster of k-means that is two islands.
+    """
+    look, ids = look_of(run), run.stored.neighbor_ids
+    tree = cluster_tree(look.embedding, ids, run.seed % 2**32)
+    splits = splits_tested(tree, look, names, torch.Generator().manual_seed(run.seed))
+    number = number_decision(splits, len(look), possible)
+    if number.chosen == 1:
+        return number
+    centers = initial_centers(look.embedding, number.chosen, run.seed, ids)
+    labels = nearest_center(look.embedding, look.embedding.new_tensor(centers)).cpu().numpy()
+    count = min(len(islands(look, labels, number.chosen)), possible[1] - number.chosen)
+    return replace(number, chosen=number.chosen + count, islands=count) if count > 0 else number
 
 
 def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
@@ -120,22 +126,6 @@ def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:
 
     hidden = torch.stack([seen(without_view(some, v)) for v in range(len(stored.values))])
     return Look(seen(some), hidden, some.values, some.present, filled_table(stored, at))
-
-
-def with_islands(
-    number: ClusterNumber, model: Model, embedding: torch.Tensor, labels: NDArray[np.int64], within: Any
-) -> ClusterNumber:
-    """The number with one more for each cluster of its fit that is two islands, as far as the range `within` goes.
-
-    20,000 samples are enough to see that.
-    """
-    rows = np.linspace(0, len(labels) - 1, min(len(labels), 20_000)).astype(np.int64)
-    at = torch.from_numpy(rows).to(embedding.device)
-    points, some = principal(embedding[at]), model.stored.take(at)
-    look = Look(points, points[None][:0], some.values, some.present, points[:, :0])
-    count = len(islands(look, labels[rows], number.chosen)) if number.chosen > 1 else 0
-    count = min(count, possible_range(within, len(labels))[1] - number.chosen)
-    return replace(number, chosen=number.chosen + count, islands=count) if count > 0 else number
 
 
 class NewKind(NamedTuple):

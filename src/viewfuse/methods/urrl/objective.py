@@ -1,4 +1,4 @@
-"""URRL-IMVC: what a step learns from, its losses, and how samples are placed.
+"""The objective of URRL-IMVC: what a step learns from, its losses as equations, and how samples are placed.
 
 Neighbour lists are looked up (KNNI), views are dropped and noise is added (KIDA). Tensors of the losses may have
 further axes before those named; the losses are then computed for each place along these. `weights` of the samples, of
@@ -24,19 +24,19 @@ from viewfuse.nn.layers import in_parallel, map_views
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 Number = TypeVar("Number", Tensor, float)
+TERMS = ("reconstruction", "robustness", "clustering")
+HINTS, PAIRS = "hints", "pairs"
 HINT_WEIGHT = 1.0
 """Of hints, and of pairs, times the weight of the clustering loss. With ten times as much a network of width 64 learned
 400 samples of Handwritten by heart (results/hints)."""
 HINT_SHARE = 1 / 8
 """Of a batch. Without such a share 1 % of the labels cost .6 on BDGP; with the whole batch instead, Scene15
 gained less: results/hints."""
+Sizes = Callable[[Tensor], Tensor]
+"""From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 LEAST_VIEW_DROPOUT = 0.15
 """Epsilon of the paper's equation "aug ratio"."""
 _ALMOST_ONE = 1 - 2.0**-24  # rounding must not reach 1, where the normal quantile is infinite
-TERMS = ("reconstruction", "robustness", "clustering")
-HINTS, PAIRS = "hints", "pairs"
-Sizes = Callable[[Tensor], Tensor]
-"""From soft assignments of shape (..., batch, clusters) to the soft sizes of the clusters, which divide them."""
 
 
 def mean(costs: Tensor, weights: Tensor | None) -> Tensor:
@@ -132,12 +132,13 @@ def pairs(embedding: Tensor, centers: Tensor, together: Tensor) -> Tensor:
 
 
 def total(
-    terms: Sequence[Number], robustness_weight: float, clustering_weight: Number, hint_weight: float = HINT_WEIGHT
+    terms: Mapping[str, Number], robustness_weight: float, clustering_weight: Number, hint_weight: float = HINT_WEIGHT
 ) -> Number:
-    """L in the paper: the weighted sum of the terms; hints and pairs, where there are any, come last."""
-    found = terms[0] + robustness_weight * terms[1] + clustering_weight * terms[2]
-    for known in terms[3:]:
-        found = found + hint_weight * clustering_weight * known
+    """L in the paper: the weighted sum of the terms by name, with hints and pairs where there are any."""
+    found = terms["reconstruction"] + robustness_weight * terms["robustness"] + clustering_weight * terms["clustering"]
+    for name in (HINTS, PAIRS):
+        if name in terms:
+            found = found + hint_weight * clustering_weight * terms[name]
     return found
 
 
@@ -298,29 +299,32 @@ class URRLMethod:
         values = [torch.unflatten(view, 0, shape)[:, 0].contiguous() for view in samples.values]
         return StepBatch(Input.of(batch, self.config), values, torch.unflatten(samples.present, 0, shape)[:, 0])
 
-    def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> tuple[Tensor, ...]:
-        """L_rec, L_aug and L_clu of each replicate, and of hints where there are any; zero where it is switched off."""
-        plain, last = self._branches(network, batch)
+    def losses(self, network: Network, batch: StepBatch, *, joint: bool) -> dict[str, Tensor]:
+        """L_rec, L_aug and L_clu of each replicate by name, zero where switched off, and hints if there are any."""
+        plain, augmented = self._branches(network, batch)
         zero, weights = plain.new_zeros(len(plain)), batch.weights
 
         def error(v: int) -> Tensor:
-            return squared_error(network.decoders[v](last), batch.values[v])
+            return squared_error(network.decoders[v](augmented), batch.values[v])
 
         def robust() -> Tensor:
-            return robustness(plain, last, weights) if self.config.augmentation else zero
+            return robustness(plain, augmented, weights) if self.config.augmentation else zero
 
         def clustered() -> Tensor:
-            return clustering(last, network.centers, self.sizes, weights) if joint else zero
+            return clustering(augmented, network.centers, self.sizes, weights) if joint else zero
 
         works: list[Callable[[], Tensor]] = [partial(error, v) for v in range(len(batch.values))]
         *errors, of_robustness, of_clusters = in_parallel([*works, robust, clustered])
-        terms = reconstruction(errors, batch.present, weights), of_robustness, of_clusters
-        return terms if batch.known is None else (*terms, hints(last, network.centers, batch.known, weights))
+        values = reconstruction(errors, batch.present, weights), of_robustness, of_clusters
+        terms = dict(zip(TERMS, values, strict=True))
+        if batch.known is not None:
+            terms[HINTS] = hints(augmented, network.centers, batch.known, weights)
+        return terms
 
     def pair_loss(self, network: Network, batch: StepBatch, together: Tensor) -> Tensor:
         """Whether pairs are together or apart, as they should be: the first samples of all pairs, then the second."""
-        last = self._branches(network, batch)[1]
-        return pairs(torch.unflatten(last, 1, (2, -1)), network.centers, together)
+        _, augmented = self._branches(network, batch)
+        return pairs(torch.unflatten(augmented, 1, (2, -1)), network.centers, together)
 
     @staticmethod
     def _branches(network: Network, batch: StepBatch) -> tuple[Tensor, Tensor]:
@@ -329,7 +333,7 @@ class URRLMethod:
         branches = torch.unflatten(network(batch.given), 0, (count, -1, n)).unbind(dim=1)
         return branches[0], branches[-1]
 
-    def total(self, terms: Sequence[Number], clustering_weight: Number) -> Number:
+    def total(self, terms: Mapping[str, Number], clustering_weight: Number) -> Number:
         """L in the paper."""
         return total(terms, self.config.robustness_weight, clustering_weight, self.hint_weight)
 
