@@ -93,6 +93,31 @@ def test_other_kinds_are_novel_and_the_same_kind_is_not(fitted):
     assert (model.novelty(alike) > 0.95).mean() < 0.1
 
 
+@pytest.mark.parametrize(
+    ("trained", "given", "said"),
+    [
+        ("counts", "logs", "fractions, the model was fitted on whole numbers"),
+        ("logs", "counts", "whole numbers, the model was fitted on fractions"),
+        ("counts", "counts", ""),
+        ("logs", "logs", ""),
+    ],
+)
+def test_logarithms_in_place_of_counts_are_warned_of(trained, given, said, recwarn):
+    """Both lie in the same range, and both are placed."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1], 40)
+    genes = rng.poisson(np.where(kind[:, None], [[1.0] * 60 + [3.0] * 60], [[3.0] * 60 + [1.0] * 60])).astype(float)
+    views = {"counts": {"rna": genes, "x": 4.0 * kind[:, None] + rng.normal(size=(80, 3))}}
+    views["logs"] = views["counts"] | {"rna": np.log1p(genes)}
+    model = URRL(2, random_state=0, config=Config(pretrain_epochs=1, joint_epochs=0)).fit(views[trained])
+    model.predict({name: view[::3] for name, view in views[given].items()})
+    heard = [str(one.message) for one in recwarn if one.category is OutOfRangeWarning]
+    assert [one.split(": ")[0] for one in heard] == ["view 'rna'"] * bool(said)
+    assert all(said in one for one in heard)
+    model.predict({name: view[:5] for name, view in views[given].items()})  # too few to tell
+    assert len([one for one in recwarn if one.category is OutOfRangeWarning]) == len(heard)
+
+
 def test_shares_below_count_equals_by_half():
     known = np.array([1.0, 2.0, 2.0, 3.0])
     assert novelty.share_below(known, np.array([0.0, 1.0, 2.0, 4.0])).tolist() == [0.0, 0.125, 0.5, 1.0]

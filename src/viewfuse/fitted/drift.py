@@ -16,7 +16,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom, ks_2samp, mannwhitneyu
 
+from viewfuse.data.input_types import Values, stored
 from viewfuse.data.tables import called
+from viewfuse.data.views import Views
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
 from viewfuse.fitted.novelty import USUAL
@@ -45,6 +47,8 @@ _DRAWS = 9_999
 _ENOUGH, _ROUNDING = 10, 1e-5
 """Samples all of whose values lie outside of those of training, by more than this share of the largest: by chance less
 than once in a million columns."""
+_NEARLY, _LOOKED_AT = 0.05, 1_000
+"""Share of the other kind among numbers that are whole, or fractions; samples that are enough to see it."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,22 @@ def in_short(novel: int, n_samples: int) -> str:
     return f"{found}; see viewfuse drift and update"
 
 
-def warn_of_shifted(model: Model, new: Samples) -> None:
-    """Warn of a column none of whose values lies among those of training: other units, or yes and no for numbers."""
+def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
+    """Warn of views of another kind of numbers than in training, and of columns all of whose values lie elsewhere.
+
+    `new` are the views as the network takes them.
+    """
     if len(new) < _ENOUGH:
         return
+    for v, front_end in enumerate(model.reduction.front_ends):
+        rows, kind = np.flatnonzero(views.mask[:, v])[:_LOOKED_AT], front_end.kind
+        share = _whole_share(views.arrays[v][rows])
+        if share is None or len(rows) < _ENOUGH or kind.least == kind.largest:  # constant, or a model without kinds
+            continue
+        if min(share, kind.whole) <= _NEARLY and max(share, kind.whole) >= 1 - _NEARLY:
+            kinds = ("whole numbers", "fractions") if share > kind.whole else ("fractions", "whole numbers")
+            fault = "view {!r}: nearly all values are {}, the model was fitted on {}".format(model.names[v], *kinds)
+            warn(OutOfRangeWarning(f"{fault}; are these counts in one place and logarithms in the other?"))
     for v, (bounds, front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
         values = new.values[v][new.present[:, v]]
         if bounds is None or front_end.how != "none" or len(values) < _ENOUGH:
@@ -125,6 +141,12 @@ def warn_of_shifted(model: Model, new: Samples) -> None:
             column = f"view {model.names[v]!r}, column {called(model.columns[v], shifted[0])}{more}"
             side = "no value lies among those that the model was fitted on"
             warn(OutOfRangeWarning(f"{column}: {side}; are units and kind of the values the same?"))
+
+
+def _whole_share(values: Values) -> float | None:
+    """The share of whole numbers among the cells that are not zero; None without such."""
+    there = stored(values)[stored(values) != 0]
+    return float((there == np.rint(there)).mean()) if there.size else None
 
 
 def drift(

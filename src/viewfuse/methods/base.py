@@ -26,7 +26,7 @@ from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.batch_effects import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
-from viewfuse.fitted.drift import Drift, drift, warn_of_shifted
+from viewfuse.fitted.drift import Drift, drift, warn_of_other_units
 from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
@@ -390,7 +390,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         views, model = X if known else self._known_views(X, batch), self._placed_model()
         samples, embedding = model.place(views)
         warn_of_far(views.ids[model.is_far(samples.values, samples.present)], len(views))
-        warn_of_shifted(model, samples)
+        warn_of_other_units(model, views, samples)
         return views, model, samples, embedding
 
     def _present(self) -> NDArray[np.bool_]:
