@@ -317,7 +317,7 @@ def test_a_view_given_as_y_is_refused(data):
 
 
 def test_a_failed_refit_leaves_the_model_as_it_was(few):
-    table = np.nan_to_num(few[0][0])
+    table = np.nan_to_num(few[0][0], nan=0.5)
     model = tiny().fit(table)
     with pytest.raises(DataError):
         model.fit(few[0][1])
@@ -325,7 +325,7 @@ def test_a_failed_refit_leaves_the_model_as_it_was(few):
 
 
 def test_the_model_does_not_change_with_the_callers_arrays(few):
-    views = [np.nan_to_num(view) for view in few[0]]
+    views = [np.nan_to_num(view, nan=0.5) for view in few[0]]
     model = tiny(scaling="none").fit(views)
     probe = [view[:3] + 0.1 for view in views]
     before = model.predict_proba(probe)
@@ -335,7 +335,7 @@ def test_the_model_does_not_change_with_the_callers_arrays(few):
 
 
 def test_labels_say_whose_they_are(few):
-    frames = [pd.DataFrame(np.nan_to_num(view), index=[f"p{i}" for i in range(36)]) for view in few[0]]
+    frames = [pd.DataFrame(np.nan_to_num(view, nan=0.5), index=[f"p{i}" for i in range(36)]) for view in few[0]]
     model = tiny().fit([frames[0], frames[1][::-1]])
     assert model.ids_.tolist() == [f"p{i}" for i in range(36)]
 

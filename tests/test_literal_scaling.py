@@ -234,7 +234,7 @@ def test_views_that_share_few_samples_are_told_below_twenty_and_a_half(common, o
 
 @pytest.mark.parametrize(("zero", "n", "told"), [(2, 20, False), (3, 20, True), (3, 19, False), (3, 30, False)])
 def test_many_zero_samples_of_a_sparse_view_are_more_than_a_tenth_of_twenty(zero, n, told):
-    table = np.ones((n + 4, 2), np.float32)
+    table = np.tile(np.eye(20, dtype=np.float32), (2, 1))[: n + 4]
     table[: zero + 4] = 0  # four of them lack the view
     views = Views(
         {"a": sparse.csr_array(table), "b": np.zeros((n + 4, 1))},

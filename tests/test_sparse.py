@@ -82,8 +82,7 @@ def test_a_sparse_view_says_what_the_dense_one_says(pair):
     assert (thin.mask == dense.mask).all()
     assert (thin.arrays[0].toarray() == dense.arrays[0]).all()
     assert suspicious_columns(thin, 0) == suspicious_columns(dense, 0)
-    told = [line for line in data_warnings(thin) if "are zero in all columns" not in line]
-    assert told == data_warnings(dense)
+    assert data_warnings(thin) == data_warnings(dense)
     with patch("viewfuse.methods.urrl.stages.measured_step", return_value=0.01):
         assert describe(thin) == describe(dense)
     present = dense.mask[:, 0]
@@ -262,14 +261,14 @@ def test_other_frames_are_dense():
         Views([other["g"]])
 
 
-@pytest.mark.parametrize(("zero", "n", "told"), [(11, 100, True), (10, 100, False), (5, 15, False)])
+@pytest.mark.parametrize(("zero", "n", "told"), [(11, 100, True), (1, 100, True), (0, 100, False), (5, 15, False)])
 def test_many_zero_samples_are_told_with_their_number(zero, n, told):
     table = np.random.default_rng(0).normal(size=(n, 3))
     table[:zero] = 0.0
     lines = data_warnings(Views({"rna": sparse.csr_array(table)}))
     words = f"rna: {zero} of its {n} samples are zero in all columns, which is taken for data; if they lack the view"
     assert [line.startswith(words) for line in lines] == [True] * told
-    assert data_warnings(Views({"rna": table})) == []
+    assert data_warnings(Views({"rna": table})) == lines
 
 
 def test_missing_samples_and_stored_zeros_are_counted_as_what_they_are():

@@ -33,6 +33,47 @@ def test_fill_values_are_noticed(value):
     assert line == "protein, columns that have values so far out that they may stand for nothing, such as -999: '1'"
 
 
+@pytest.mark.parametrize(("rows", "offset", "said"), [(0, 0, False), (1, 0, True), (20, 0, True), (7, 1e7, True)])
+def test_rows_of_zeros_among_numbers_that_are_hardly_ever_zero_are_noticed(rows, offset, said):
+    data = tables()
+    data["rna"] = data["rna"] + offset
+    data["rna"][:rows] = 0.0
+    data["rna"][-5:, 0] = 0.0  # a zero here and there
+    lines = [line for line in data_warnings(Views(data)) if "zero" in line]
+    assert lines == [
+        f"rna: {rows} of its 60 samples are zero in all columns, which is taken for data; "
+        "if they lack the view, say so with a mask"
+    ] * int(said)
+
+
+def test_rows_of_zeros_among_many_zeros_are_noticed_where_they_are_many():
+    counts = np.random.default_rng(0).poisson(0.5, size=(60, 20)).astype(float)
+    counts[counts.sum(axis=1) == 0, 0] = 1.0
+    for zero, width, said in ((6, 20, False), (7, 20, True), (7, 19, False)):  # few flags are often all zero
+        counts[:zero] = 0.0
+        lines = data_warnings(Views({**tables(), "n": counts[:, :width]}))
+        assert any("are zero in all columns" in line for line in lines) is said
+
+
+def test_a_column_of_numbers_may_be_zero():
+    ages = np.arange(60.0)[:, None] % 30
+    assert data_warnings(Views({**tables(), "age": ages})) == []
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_rows_that_are_numbered_from_zero_and_from_one_are_noticed(kind):
+    """As frames of Python and of R are: sample 3 of one would be sample 4 of the other."""
+    rna, protein = (pd.DataFrame(table) for table in tables().values())
+    rna.index = [kind(row) for row in range(60)]
+    for start, ends in ((0, 60), (1, 60), (1, 61), (2, 62)):
+        protein = pd.DataFrame(tables()["protein"][: ends - start], index=[kind(row) for row in range(start, ends)])
+        lines = [line for line in data_warnings(Views({"rna": rna, "protein": protein})) if "numbered" in line]
+        assert lines == [
+            "the 60 rows of rna are numbered from 0 and those of protein from 1, and matched by these numbers; "
+            "if they are the same samples, number them alike"
+        ] * int((start, ends) == (1, 61))
+
+
 def test_values_that_differ_in_capitals_are_noticed():
     brands = pd.DataFrame({"brand": ["Acme", "acme ", "Bolt"] * 20, "x = a": np.eye(60)[0]})
     (line,) = data_warnings(Views({"shop": brands, **tables()}))

@@ -12,10 +12,12 @@ from viewfuse.data.alignment import alike_in_views
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
 from viewfuse.data.input_types import Mask, Names, is_sparse, only_counted, take
+from viewfuse.data.precision import single
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
+from viewfuse.utils.memory import parts
 from viewfuse.utils.settings import Setting
 
 CONSTANT = "never change"
@@ -27,9 +29,10 @@ _MARKS = (-9.0, -99.0, -999.0, -9999.0, -99999.0)
 """Below columns without other negative numbers these look like fill values, too."""
 _MOST_ROWS = 20_000
 _FEW = 20
+"""Samples, or columns, of which little can be said."""
 _SHOWN = 5
-_MANY_ZERO = 0.1
-"""Of the samples that have a sparse view."""
+_MANY_ZERO, _HARDLY_ZERO = 0.1, 0.1
+"""Of the samples that have a view; of the cells of its other samples."""
 
 
 def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
@@ -71,14 +74,29 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
         lines += [] if isinstance(views.columns[v], range) else _values_alike(name, views.columns[v])[:1]
-        array, present = views.arrays[v], views.mask[:, v]
-        zero = n_zero_rows(array, present) if is_sparse(array) and n >= _FEW else 0
-        if zero > _MANY_ZERO * n:  # zeros are data, but may be meant as missing
+        zero, elsewhere = _zero_rows(views, v) if n >= _FEW and views.widths[v] > 1 else (0, 0.0)
+        usual = _MANY_ZERO * n if views.widths[v] >= _FEW else n
+        if n > zero > (0 if elsewhere < _HARDLY_ZERO else usual):  # zeros are data, but may be meant as missing
             lines.append(
                 f"{name}: {zero} of its {n} samples are zero in all columns, which is taken for data; "
                 "if they lack the view, say so with a mask"
             )
     return lines + isolated_views(views)
+
+
+def _zero_rows(views: Views, v: int) -> tuple[int, float]:
+    """How many samples that have a view are zero in all of its columns, and the share of zeros in the others."""
+    array, present = views.arrays[v], views.mask[:, v]
+    if is_sparse(array):
+        zero, cells = n_zero_rows(array, present), int(np.count_nonzero(array.data))
+    else:
+        zero = cells = 0
+        nothing = single(np.negative(np.asarray(views.offsets[v], dtype=np.float64)))
+        for rows in parts(len(array)):
+            others = (array[rows][present[rows]] != nothing).sum(axis=1)
+            zero, cells = zero + int((others == 0).sum()), cells + int(others.sum())
+    size = (int(present.sum()) - zero) * array.shape[1]
+    return zero, 1.0 - cells / size if size else 1.0
 
 
 def absent_views(views: Views) -> list[str]:
@@ -111,7 +129,9 @@ def isolated_views(views: Views) -> list[str]:
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     if (counts > 0).sum() < 2:
         return []
-    lines = [] if only_counted(views.ids) else alike_in_views(views.names, views.mask, views.ids.tolist())
+    ids = views.ids.tolist()
+    lines = [] if only_counted(views.ids) else alike_in_views(views.names, views.mask, ids)
+    lines += _numbered_apart(views, ids)
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:
             lines.append(f"{name}: no sample has this view and another one; are the ids spelled alike in all files?")
@@ -121,6 +141,21 @@ def isolated_views(views: Views) -> list[str]:
                 "which views a sample has, and not what it is"
             )
     return lines
+
+
+def _numbered_apart(views: Views, ids: list[Any]) -> list[str]:
+    """A line where rows of one view are numbered from 0 and as many of another from 1, as by Python and by R."""
+    starts: dict[int, tuple[str, int]] = {}
+    for name, present in zip(views.names, views.mask.T, strict=True):
+        if present.all() or present.sum() < 2:
+            continue
+        numbers = [str(ids[row]) for row in np.flatnonzero(present).tolist()]
+        for start in (0, 1):
+            if set(numbers) == {str(start + place) for place in range(len(numbers))}:
+                starts.setdefault(start, (name, len(numbers)))
+    (zero, n), (one, m) = (starts.get(start, ("", start)) for start in (0, 1))
+    said = f"the {n} rows of {zero} are numbered from 0 and those of {one} from 1, and matched by these numbers"
+    return [f"{said}; if they are the same samples, number them alike"] if n == m else []
 
 
 def _reasons(rows: NDArray[np.float32], zeros: NDArray[np.float64]) -> dict[str, Mask]:

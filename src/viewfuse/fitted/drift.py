@@ -122,7 +122,7 @@ def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
         return
     for v, front_end in enumerate(model.reduction.front_ends):
         rows, kind = np.flatnonzero(views.mask[:, v])[:_LOOKED_AT], front_end.kind
-        share = _whole_share(views.arrays[v][rows])
+        share = None if np.any(views.offsets[v]) else _whole_share(views.arrays[v][rows])
         if share is None or len(rows) < _ENOUGH or kind.least == kind.largest:  # constant, or a model without kinds
             continue
         if min(share, kind.whole) <= _NEARLY and max(share, kind.whole) >= 1 - _NEARLY:
@@ -144,9 +144,9 @@ def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
 
 
 def _whole_share(values: Values) -> float | None:
-    """The share of whole numbers among the cells that are not zero; None without such."""
+    """The share of whole numbers among the cells that are not zero; None where these hardly differ."""
     there = stored(values)[stored(values) != 0]
-    return float((there == np.rint(there)).mean()) if there.size else None
+    return float((there == np.rint(there)).mean()) if len(np.unique(there)) > 2 else None
 
 
 def drift(
