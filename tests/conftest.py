@@ -179,7 +179,7 @@ def _little_search(request):
         patch.setattr("viewfuse.selection.kmeans._DRAWN_STARTS", 2)
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
-        patch.setattr("viewfuse.selection.split_tests._DRAWS", 2)
+        patch.setattr("viewfuse.selection.split_decisions._DRAWS", 2)
         patch.setattr("viewfuse.selection.rules._GAUSSIANS", 1)
         patch.setattr("viewfuse.selection.rules._ROWS", 20)
         patch.setattr("viewfuse.selection.tree._TREE_ROWS", 0)

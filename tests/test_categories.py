@@ -17,7 +17,8 @@ from viewfuse.data.views import without_rare
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import Difference
 from viewfuse.report.tables import apart
-from viewfuse.serve.bodies import Limits, read_json
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 BRANDS = ["Bolt", " Acme", None, "Acme", "Écru", "Bolt", "Bolt"]
 PRICES = [4.0, 1.5, 2.0, np.nan, 8.0, 16.0, 3.0]

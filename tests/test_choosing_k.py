@@ -18,8 +18,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.stages import init_state
 from viewfuse.neighbors.samples import index_training_set
 from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.split_tests import RANGE, without_view
-from viewfuse.selection.splits import Look
+from viewfuse.selection.split_decisions import RANGE, without_view
+from viewfuse.selection.split_evidence import Look
 from viewfuse.selection.tree import cluster_tree, principal
 
 
@@ -61,7 +61,7 @@ def test_a_cluster_of_k_means_that_is_two_islands_is_one_more(monkeypatch, withi
     monkeypatch.setattr(number_of_clusters, "look_of", lambda run: look)
     monkeypatch.setattr(number_of_clusters, "splits_tested", lambda *given: seen.append(given) or three)
     found = number_of_clusters.number_of(SimpleNamespace(stored=stored, seed=2**32 + 5), ["a", "b"], within)
-    assert (found.chosen, found.islands) == (chosen, more)
+    assert (found.chosen, found.islands, list(found.alone)) == (chosen, more, [])
     (tree, looked, names, generator), *others = seen
     assert (looked, names, generator.initial_seed(), others) == (look, ["a", "b"], 2**32 + 5, [])
     assert np.array_equal(tree.merges, cluster_tree(points, stored.neighbor_ids, 5).merges)

@@ -29,7 +29,8 @@ from viewfuse.data.precision import loses_digits
 from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.shards import Shards
 from viewfuse.errors import CannotWrite, DataError, IgnoredColumnsWarning
-from viewfuse.serve.bodies import Limits, read_json
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 TOLD = "differ by less than 32-bit floats can tell"
 LONG = [2**60 + i for i in range(20)]

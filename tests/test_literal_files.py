@@ -28,7 +28,7 @@ from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
 from viewfuse.serve import middleware, replies, worker
-from viewfuse.serve.bodies import Busy, Limits, TooLarge
+from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.middleware import Metrics
 from viewfuse.utils.settings import named_values
 

@@ -16,7 +16,8 @@ from viewfuse.data.precision import is_number
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.labels import read_table
-from viewfuse.serve.bodies import Limits, read_json
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 NO_NUMBERS = ["1_2", "1_000.5", "1e1_0", "١٢", "１２", "१२", "1.５", "−5", "0x10", "1d5", "1,5", "1 2", "½"]  # noqa: RUF001
 NUMBERS = {"1e5": 1e5, " 5 ": 5, "5\u00a0": 5, "\u20035": 5, "+.5": 0.5, "5.": 5, "-1.5E-3": -1.5e-3, "1e-300": 1e-300}

@@ -18,7 +18,7 @@ from served_models import body, frames, save_model
 from viewfuse.errors import BadModelFile
 from viewfuse.report.html import filled
 from viewfuse.serve.app import create_app
-from viewfuse.serve.bodies import Limits
+from viewfuse.serve.limits import Limits
 from viewfuse.serve.middleware import Metrics
 from viewfuse.serve.replies import open_folder, reply
 

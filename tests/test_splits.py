@@ -10,10 +10,10 @@ import torch
 
 from test_tree import samples
 from viewfuse.neighbors.samples import NO_NEIGHBOR
-from viewfuse.selection import splits
+from viewfuse.selection import split_evidence
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import gaussian_like
-from viewfuse.selection.splits import (
+from viewfuse.selection.split_evidence import (
     Evidence,
     Look,
     OneView,
@@ -66,9 +66,9 @@ def test_whether_a_valley_is_asked_for_depends_on_all_views_together(monkeypatch
     sides = np.arange(60) >= 30
     for nulls, own, asked in (([0.77, 0.1, 0.1], 0.9, 1), ([0.75, 0.99, 0.99], 0.9, 0), ([0.77, 0.1, 0.1], 0.996, 0)):
         calls = []
-        monkeypatch.setattr(splits, "_split_of", lambda *_, found=nulls: found)
-        monkeypatch.setattr(splits, "_agreements", lambda *_, own=own: [own, 0.9, 0.9])
-        monkeypatch.setattr(splits, "valley_p_value", lambda *given, calls=calls: calls.append(given) or 0.03)
+        monkeypatch.setattr(split_evidence, "_split_of", lambda *_, found=nulls: found)
+        monkeypatch.setattr(split_evidence, "_agreements", lambda *_, own=own: [own, 0.9, 0.9])
+        monkeypatch.setattr(split_evidence, "valley_p_value", lambda *given, calls=calls: calls.append(given) or 0.03)
         found = evidence(look, sides, 2, torch.Generator())
         assert (len(calls), found.valley) == (asked, 0.03 if asked else None)
 

@@ -24,7 +24,7 @@ from viewfuse.errors import CannotWrite, DataError, MissingPackage, SettingError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.writers import write_embedding, write_sheets, write_views
 from viewfuse.report.tables import percent
-from viewfuse.serve.bodies import Limits
+from viewfuse.serve.limits import Limits
 from viewfuse.utils.console import how_to_install
 from viewfuse.utils.settings import Setting
 

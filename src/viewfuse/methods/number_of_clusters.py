@@ -30,7 +30,7 @@ from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.split_tests import (
+from viewfuse.selection.split_decisions import (
     evidence_record,
     islands,
     number_decision,
@@ -40,7 +40,7 @@ from viewfuse.selection.split_tests import (
     tested,
     without_view,
 )
-from viewfuse.selection.splits import LEAST, Look, splits_of
+from viewfuse.selection.split_evidence import LEAST, Look, splits_of
 from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
 from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.settings import check_choice
@@ -101,7 +101,8 @@ def pretrained(source: Source, config: Config, scaling: str, seed: int, device: 
 def number_of(run: TrainState, names: Sequence[str], possible: tuple[int, int]) -> ClusterNumber:
     """How many clusters the samples of a pre-training have, within a range.
 
-    That is one for each part of their tree, and one more for each cluster of k-means that is two islands.
+    That is one for each part of their tree, and one more for each cluster of k-means that is two islands; of these
+    what all views show together comes first.
     """
     look, ids = look_of(run), run.stored.neighbor_ids
     tree = cluster_tree(look.embedding, ids, run.seed % 2**32)
@@ -111,8 +112,11 @@ def number_of(run: TrainState, names: Sequence[str], possible: tuple[int, int]) 
         return number
     centers = initial_centers(look.embedding, number.chosen, run.seed, ids)
     labels = nearest_center(look.embedding, look.embedding.new_tensor(centers)).cpu().numpy()
-    count = min(len(islands(look, labels, number.chosen)), possible[1] - number.chosen)
-    return replace(number, chosen=number.chosen + count, islands=count) if count > 0 else number
+    found = islands(look, labels, number.chosen).values()
+    alone = [None if view is None else names[view] for view in sorted(found, key=lambda view: view is not None)]
+    alone = alone[: max(possible[1] - number.chosen, 0)]
+    shown = [view for view in alone if view is not None]
+    return replace(number, chosen=number.chosen + len(alone), islands=len(alone), alone=shown)
 
 
 def look_of(run: TrainState, rows: NDArray[np.int64] | None = None) -> Look:

@@ -44,7 +44,7 @@ from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decision_texts import records, restored
 from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.rules import clustering_weight, outliers
-from viewfuse.selection.splits import LEAST
+from viewfuse.selection.split_evidence import LEAST
 from viewfuse.selection.tree import centers_of
 
 

@@ -193,6 +193,9 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
         "like, by asking for a number",
     }[decision.kind]
     more = f"; {count} cluster{'s' if count > 1 else ''} of k-means fell apart, too" if count else ""
+    if alone := decision.alone:
+        where = " and ".join(dict.fromkeys(alone))
+        more += f", {'' if len(alone) == count else f'{len(alone)} of them '}in {where} only"
     end = {
         "": "", "largest": "; this is the end of the range, and the data say more",
         "smallest": "; this is the beginning of the range, and the data say fewer",

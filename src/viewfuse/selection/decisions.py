@@ -30,6 +30,7 @@ class ClusterNumber(Decision):
         ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else
         False, "stability", "gap", "valley" (its p-value, None where it is not asked for)
     islands : clusters of k-means that were two islands, for each of which there is one more
+    alone : the views of which one alone showed such islands
     """
 
     name = "n_clusters"
@@ -38,6 +39,7 @@ class ClusterNumber(Decision):
     end: str
     splits: Sequence[Mapping[str, Any]]
     islands: int = 0
+    alone: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

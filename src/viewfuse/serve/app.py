@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect
 
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
-from viewfuse.serve.bodies import JSON, PARQUET, Busy, Limits, Signs
+from viewfuse.serve.bodies import JSON, PARQUET
+from viewfuse.serve.limits import Busy, Limits, Signs
 from viewfuse.serve.middleware import OPEN, Metrics, Middleware
 from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.worker import Facts, Message, Process, Queue

@@ -29,7 +29,8 @@ from viewfuse.methods import load
 from viewfuse.report.html import filled as filled_in
 from viewfuse.report.page import run_page
 from viewfuse.report.run_folder import read_run
-from viewfuse.serve.bodies import JSON, TEMPORARY, Busy, Limits, TooLarge, TooLong, read_json, read_parquet
+from viewfuse.serve.bodies import JSON, TEMPORARY, read_json, read_parquet
+from viewfuse.serve.limits import Busy, Limits, TooLarge, TooLong
 from viewfuse.serve.worker import Facts, Message
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Setting, Spell, spelled

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from viewfuse.errors import SettingError
-from viewfuse.serve.bodies import Limits
+from viewfuse.serve.limits import Limits
 
 _SECONDS_TO_FINISH = 30
 _WAITING_TO_CONNECT = 2048

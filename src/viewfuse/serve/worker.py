@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from viewfuse.errors import ViewfuseError
-from viewfuse.serve.bodies import Busy, TooLong
+from viewfuse.serve.limits import Busy, TooLong
 
 _SMALL, _TOGETHER = 16_000, 32
 """Bytes of a body, about that of a few rows, up to which requests are asked together, and how many."""

@@ -49,7 +49,7 @@ from viewfuse.methods.urrl.validation import validated
 from viewfuse.neighbors.samples import NO_NEIGHBOR
 from viewfuse.reduction.reduce import check_reduction
 from viewfuse.selection.decision_texts import records
-from viewfuse.selection.split_tests import RANGE
+from viewfuse.selection.split_decisions import RANGE
 from viewfuse.selection.tree import coarser
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, threads_for, worker_count

@@ -1,4 +1,7 @@
-"""The trainings of a set of samples: which scalings are tried, with which seeds, and which scaling is chosen."""
+"""The trainings of a set of samples: which scalings are tried, with which seeds, and which scaling is chosen.
+
+The rule that chooses is `viewfuse.selection.rules.best_scaling`.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -
     ids, present = look.neighbors(), look.present.cpu().numpy()
     found, *own = _agreements(look, ids, sides)
     nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
-    again = [_sides_without(points, sides) for points in look.hidden]
+    again = [sides_in(points, sides) for points in look.hidden]
     held, several = list[float](), present.sum(axis=1) > 1
     for v, other in enumerate(again if len(own) > 1 else ()):
         held.append(agreement(edges(ids[:, v].cpu().numpy()), other, present[:, v] & several))
@@ -217,7 +217,7 @@ def _split_of(look: Look, generator: torch.Generator) -> list[float]:
     return np.nan_to_num(_agreements(look, ids, np.isin(np.arange(len(look)), splits[0].right))).tolist()
 
 
-def _sides_without(points: Tensor, sides: Sides) -> Sides:
+def sides_in(points: Tensor, sides: Sides) -> Sides:
     """The sides that three rounds of two means find in other embeddings of the samples, beginning with the sides."""
     where = points.double().cpu().numpy()
     for _ in range(3):

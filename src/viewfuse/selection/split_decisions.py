@@ -3,8 +3,8 @@
 A split **stands** where a Gaussian of the same covariance with the same views missing is hardly ever split as crisply
 (p-values; the level is shared over the tree in proportion to the samples of a split, after Kimes, Grabski and
 Irizarry), and it is nearly as strong as the strongest of the set. What makes a split strong is in
-`viewfuse.selection.splits`. With thousands of samples every group of a real set can be split significantly, in any of
-its parts; so significance alone gives far too many clusters, and a fixed strength too few where all clusters overlap.
+`viewfuse.selection.split_evidence`. With thousands of samples every group of a real set can be split significantly, in
+any of its parts; so significance alone gives far too many clusters, and a fixed strength too few where all overlap.
 In the end a split that cuts off few samples must be stronger than one into halves: real clusters have odd corners,
 while a rare kind is apart from all others. A split that only cuts off a corner is left out.
 
@@ -23,13 +23,33 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.splits import LEAST, NO_BORDER, Look, Sides, agreement, crossing, evidence, splits_of
-from viewfuse.selection.tree import MOST_GROUPS, PER_GROUP, Tree, cluster_tree, nearest, neighbor_graph
-from viewfuse.selection.valley import LEVEL
+from viewfuse.selection.split_evidence import (
+    LEAST,
+    NO_BORDER,
+    Look,
+    Sides,
+    agreement,
+    crossing,
+    evidence,
+    sides_in,
+    splits_of,
+)
+from viewfuse.selection.tree import (
+    MOST_GROUPS,
+    PER_GROUP,
+    Tree,
+    cluster_tree,
+    nearest,
+    nearest_different,
+    neighbor_graph,
+    principal,
+)
+from viewfuse.selection.valley import LEVEL, valley_p_value
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
@@ -42,6 +62,8 @@ _GAP_OF_VALLEYS = 0.2
 """The same where the largest split that stands has a valley: curves that turn have some, with gaps up to 0.06."""
 _DRAWS = 4
 """Gaussians that a split is compared with."""
+_LEAST_ISLAND = 0.75
+"""The least size of what one view alone shows, over that of the mean cluster."""
 Splits = list[dict[str, Any]]
 
 
@@ -191,26 +213,54 @@ def _is_continuum(splits: Splits) -> bool:
     return bool(len(clear) >= _CHAIN and gap < (_GAP * free if first[0]["valley"] is None else _GAP_OF_VALLEYS))
 
 
-def islands(look: Look, labels: NDArray[np.int64], seed: int) -> list[int]:
+def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int | None]:
     """The clusters, by labels of shape (samples,), that fall into two, each about as large as a cluster.
 
     What the tree shows as one may come apart in k-means: the tree of each cluster alone is cut once, and its neighbours
     are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer. Of some
     1,400 clusters of 15 real sets six had a strength of more than 1.65, all of them two digits of Handwritten in one
-    (results/clusters).
+    (results/clusters). With each cluster comes the view that alone shows the two, None where all together do.
     """
-    found, mean = [], len(labels) / len(np.unique(labels))
-    for label in np.unique(labels).tolist():
-        rows = np.flatnonzero(labels == label)
+    found: dict[int, int | None] = {}
+    each = [rows for rows in (np.flatnonzero(labels == label) for label in np.unique(labels)) if len(rows)]
+    level = LEVEL / (len(each) * len(look.values))
+    for rows in each:
         if len(rows) < 2 * LEAST:
             continue
-        some = look.take(rows)
+        some, size, label = look.take(rows), len(rows) / (len(labels) / len(each)), int(labels[rows[0]])
         ids = some.neighbors()
-        for first in splits_of(cluster_tree(some.embedding, ids, seed))[:1]:
-            sides = np.isin(np.arange(len(some)), first.right)
+        for sides in _first_cut(some.embedding, ids, seed):
             strength = -crossing(agreement(neighbor_graph(nearest(some.embedding), ids), sides))
-            found += [label] if strength * min(1.0, len(first.right) / mean) ** 0.5 >= 1.7 else []
+            if strength * min(1.0, size * sides.mean()) ** 0.5 >= 1.7:
+                found[label] = None
+        alone = (v for v in range(len(look.values)) if _parted_by(some, v, _LEAST_ISLAND / size, level, seed))
+        if label not in found and (view := next(alone, None)) is not None:
+            found[label] = view
     return found
+
+
+def _parted_by(look: Look, view: int, least: float, level: float, seed: int) -> bool:
+    """Whether one view alone parts the samples that have it: a valley between two sides, both of a `least` share.
+
+    Where the other views bind the two together, and fill this one for those that lack it, the tree has no such cut.
+    Besides the cut of the tree of the view, the two means that it leads to are tried.
+    """
+    own = look.values[view][look.present[:, view]]
+    if len(look.values) < 2 or len(own) < 2 * LEAST:
+        return False
+    points = principal(own)
+    for cut in _first_cut(points, nearest_different(own)[:, None], seed):
+        for sides in (cut, sides_in(points, cut)):
+            p_value = valley_p_value(points.numpy(force=True), sides)
+            if min(sides.mean(), 1 - sides.mean()) >= least and p_value is not None and 2 * p_value < level:
+                return True
+    return False
+
+
+def _first_cut(points: Tensor, neighbor_ids: Tensor, seed: int) -> list[Sides]:
+    """The sides of the first split of a tree of its own, of which the second is the smaller; empty without a split."""
+    first = splits_of(cluster_tree(points, neighbor_ids, seed))[:1]
+    return [np.isin(np.arange(len(points)), one.right) for one in first]
 
 
 def without_view(samples: Samples, view: int) -> Samples:
