@@ -112,6 +112,7 @@ def test_from_two_files_to_labels_and_back(omics, first_fit, tmp_path):
     with (tmp_path / "part.csv").open() as file:
         assert {row["views_present"] for row in csv.DictReader(file)} == {"protein"}
     assert "rna (4 columns), protein (6 columns)" in run("info", out / "model").output
+    assert run("info", out).output == run("info", out / "model").output, "a run stands for its model"
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def spelling(command: click.Command) -> Spell:
     return spelled
 
 
-model = click.argument("model", type=PATH)
+model = click.argument("model", type=PATH, callback=lambda context, parameter, path: model_in(path))
 run = click.argument("run", type=PATH, metavar="RUN")
 as_json = option("--json", "Print JSON for machines.", is_flag=True, names=["as_json"])
 device = option("--device", "cpu, cuda, ...; auto takes a GPU if there is one.", default="auto")
