@@ -123,7 +123,7 @@ REFUSED = {
     "inspect items.parquet --no-header": "--header has no meaning for this kind of file",
     "inspect arrays.npz --transpose view_0": "--transpose has no meaning for this kind of file",
     "inspect pickled.npz": "which could run code",
-    "predict done rna.csv --out new.csv": "is not a viewfuse model",
+    "predict nothing rna.csv --out new.csv": "is not a viewfuse model",
     "predict done/model rna.csv --out new.txt": "labels are written as .csv",
     "predict done/model new/unknown.csv --out new.csv": "views ['unknown'] are unknown",
     "explain done/model rna.csv --out why --top 0": "0 is not in the range x>=1",
