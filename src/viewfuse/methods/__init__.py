@@ -72,7 +72,8 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     """
     name = read_manifest(Path(path))["method"]["name"]
     if name not in method_names() or not hasattr(estimator_of(name), "load"):
-        raise BadModelFile(f"{path}: its method {name!r} is unknown to this viewfuse; use the viewfuse that wrote it")
+        cure = "use the viewfuse that wrote it, install its package, or call `load` of its class"
+        raise BadModelFile(f"{path}: its method {name!r} is unknown to this viewfuse; {cure}")
     return estimator_of(name).load(path, device=device)
 
 
