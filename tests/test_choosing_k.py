@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -17,8 +18,9 @@ from viewfuse.methods import number_of_clusters
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.stages import init_state
 from viewfuse.neighbors.samples import index_training_set
+from viewfuse.selection.decision_texts import records
 from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.split_decisions import RANGE, without_view
+from viewfuse.selection.split_decisions import RANGE, number_decision, without_view
 from viewfuse.selection.split_evidence import Look
 from viewfuse.selection.tree import cluster_tree, principal
 
@@ -45,6 +47,52 @@ def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch)
     assert seen["rest"] == ("standard", 9, CPU)
     assert (seen["ways"]["checkpoint"], seen["ways"]["threads"]) == ("part choice", 3)
     assert decision == (run, source.reduced.names, (1, 5))
+
+
+def clinical_set(n: int = 60, *, alone: int = 0):
+    """Two measured views and one of age and sex; the last `alone` samples have this one only."""
+    a, b, _ = make_blobs(n, 3, missing=0.0)[0]
+    ids = [f"s{i}" for i in range(n)]
+    rng = np.random.default_rng(5)
+    clinical = pd.DataFrame({"age": rng.normal(60, 11, n), "sex": rng.choice(["male", "female"], n)}, index=ids)
+    measured = {"rna": pd.DataFrame(a, ids), "protein": pd.DataFrame(b, ids)}
+    return Views({"clinical": clinical, **{name: view.iloc[: n - alone] for name, view in measured.items()}})
+
+
+def test_age_and_sex_are_not_asked_how_many_clusters_there_are(monkeypatch):
+    decision = number_decision([], 20, (1, 9))
+    monkeypatch.setattr(number_of_clusters, "number_of", lambda run, names, possible: decision)
+    sources = []
+    monkeypatch.setattr(number_of_clusters, "pretrained", lambda source, *rest, **ways: sources.append(source))
+    views = clinical_set(alone=7)
+    number, run = number_of_clusters.choose_n_clusters(
+        Source.of(views), Config(n_clusters=7, **TINY), RANGE, "standard", 9, CPU
+    )
+    (source,) = sources
+    assert (source.reduced.names, source.reduced.ids.tolist()) == (("rna", "protein"), views.ids[:53].tolist())
+    assert all(np.array_equal(own, a[:53]) for own, a in zip(source.reduced.arrays, views.arrays[1:], strict=True))
+    assert len(source.reduction.front_ends) == len(source.reduced.widths) == len(source.reduced.offsets) == 2
+    assert (list(number.unasked), run) == (["clinical"], None)  # a network of other views is of no use to the fit
+    assert "; clinical was not asked" in records(number)["n_clusters"]["why"]
+
+
+@pytest.mark.parametrize(
+    "case", ["most samples have nothing else", "there is nothing else", "many combinations", "few"]
+)
+def test_views_of_categories_are_asked_where(case):
+    views = {
+        "most samples have nothing else": clinical_set(alone=31),
+        "there is nothing else": Views({"a": np.repeat([[0.0, 1.0], [1.0, 0.0]], 30, axis=0)}),
+        "many combinations": Views({"a": np.eye(60)[:, :20], "b": make_blobs(60, 3)[0][0]}),
+        "few": Views(
+            {
+                "a": np.hstack([np.eye(2)[np.arange(60) % 2], make_blobs(60, 3, missing=0.0)[0][1]]),
+                "b": np.ones((60, 1)),
+            }
+        ),
+    }[case]
+    source = Source.of(views)
+    assert number_of_clusters.without_categories(source) == (source, [])
 
 
 @pytest.mark.parametrize(("within", "chosen", "more"), [((1, 200), 4, 1), ((1, 3), 3, 0), ((1, 2), 2, 0)])

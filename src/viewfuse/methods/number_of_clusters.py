@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,9 @@ from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
+_ROWS_PER_COMBINATION = 10
+"""Samples on average with the same categories, from which on these fall into crisp groups. No real set has such a view.
+"""
 
 
 class Choice(NamedTuple):
@@ -67,14 +71,42 @@ def choose_n_clusters(
     `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
-    some = source._replace(reduced=_drawn(source.reduced, seed))
+    some, unasked = without_categories(source._replace(reduced=_drawn(source.reduced, seed)))
     possible = possible_range(within, len(some.reduced))
     if len(some.reduced) < 2 * LEAST or possible[1] == 1:
         return Choice(number_decision([], len(some.reduced), possible), None)
     kept = checkpoint and checkpoint.part("choice")
     check_memory(some.reduced, config, device)
     run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, checkpoint=kept, **how)
-    return Choice(number_of(run, some.reduced.names, possible), run)
+    number = number_of(run, some.reduced.names, possible)
+    return Choice(replace(number, unasked=unasked), None) if unasked else Choice(number, run)
+
+
+def without_categories(source: Source) -> tuple[Source, list[str]]:
+    """The samples without views of few categories, such as sex beside age, and the names of these views.
+
+    Their rows fall into a group for each category, crisper than any clusters of what is measured. All views stay where
+    half of the samples have no other.
+    """
+    views, fronts = source.reduced, source.reduction.front_ends
+    kept = [not _is_coarse(array[own]) for array, own in zip(views.arrays, views.mask.T, strict=True)]
+    rows = views.mask[:, kept].any(axis=1)
+    if all(kept) or rows.mean() < 0.5:
+        return source, []
+    there, unasked = views[rows], [name for name, own in zip(views.names, kept, strict=True) if not own]
+    names, arrays, columns, offsets, own_fronts = (
+        tuple(compress(parts, kept)) for parts in (there.names, there.arrays, there.columns, there.offsets, fronts)
+    )
+    reduced = there.replace(names=names, arrays=arrays, mask=there.mask[:, kept], columns=columns, offsets=offsets)
+    return source._replace(reduced=reduced, reduction=replace(source.reduction, front_ends=own_fronts)), unasked
+
+
+def _is_coarse(rows: NDArray[np.float32]) -> bool:
+    """Whether at least a quarter of the columns say yes or no, and these stand together in few ways."""
+    yes_or_no = [column for column in rows.T if len(np.unique(column)) == 2]
+    if len(yes_or_no) < max(rows.shape[1] / 4, 1):
+        return False
+    return len(np.unique(np.stack(yes_or_no), axis=1).T) < len(rows) / _ROWS_PER_COMBINATION
 
 
 def _drawn(views: Views, seed: int) -> Views:

@@ -196,6 +196,8 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
     if alone := decision.alone:
         where = " and ".join(dict.fromkeys(alone))
         more += f", {'' if len(alone) == count else f'{len(alone)} of them '}in {where} only"
+    if decision.unasked:
+        more += f"; {' and '.join(decision.unasked)} was not asked, as categories form groups of their own"
     end = {
         "": "", "largest": "; this is the end of the range, and the data say more",
         "smallest": "; this is the beginning of the range, and the data say fewer",

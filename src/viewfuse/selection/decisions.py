@@ -31,6 +31,7 @@ class ClusterNumber(Decision):
         False, "stability", "gap", "valley" (its p-value, None where it is not asked for)
     islands : clusters of k-means that were two islands, for each of which there is one more
     alone : the views of which one alone showed such islands
+    unasked : views of few categories, which were left out
     """
 
     name = "n_clusters"
@@ -40,6 +41,7 @@ class ClusterNumber(Decision):
     splits: Sequence[Mapping[str, Any]]
     islands: int = 0
     alone: Sequence[str] = ()
+    unasked: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
