@@ -13,8 +13,9 @@ from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, Views
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
+from viewfuse.fitted.model import Source, prepare, scaled_tensors, scalers_of
 from viewfuse.fitted.novelty import unseen_by_others, unseen_shares
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.selection import confidence
 from viewfuse.selection.rules import Fences
@@ -309,3 +310,66 @@ def test_texts_with_unseen_words_are_novel_also_after_the_model_was_saved(tmp_pa
     assert np.array_equal(again.novelty({"text": new}), model.novelty({"text": new}))
     model.save(tmp_path / "few", keep=60)
     assert (URRL.load(tmp_path / "few").novelty({"text": new}) > 0.95).mean() > 0.8
+
+
+def wide(n: int, seed: int):
+    """Two kinds in 150 columns of two units, of which a third lack them, and 3 columns that stay as they are."""
+    rng = np.random.default_rng(seed)
+    kind = np.arange(n) % 2
+    values = 3.0 * (rng.normal(size=(n, 150)) + kind[:, None] * np.linspace(-1, 1, 150)) + 40.0
+    mask = np.column_stack([rng.random(n) > 0.3, np.ones(n, bool)])
+    return Views({"wide": values, "n": rng.normal(size=(n, 3)) + kind[:, None]}, mask=mask)
+
+
+def test_distances_of_samples_that_were_left_out_by_a_literal_reference(monkeypatch):
+    views = wide(60, 0)
+    reduction = fit_reduction(views, {"wide": "pca", "n": "none"})
+    monkeypatch.setattr(novelty, "_MEASURED", 24)
+    found = novelty.distances_left_out(reduction, views)
+    assert np.isnan(found[:, 1]).all()
+    order, times = np.random.default_rng(0).permutation(60), {}
+    for fold in (order[:6], order[6:12], order[12:18], order[18:24]):
+        rest = [i for i in range(60) if views.mask[i, 0] and i not in fold]
+        table = views.arrays[0].astype(float)
+        middle = table[rest].mean(axis=0)
+        axes = np.linalg.svd(table[rest] - middle, full_matrices=False)[2][:10]  # as many as all samples have
+        points = (table - middle) @ axes.T
+        near = {i: min(np.linalg.norm(points[i] - points[j]) for j in rest if j != i) for i in range(60)}
+        times |= {i: near[i] / np.median([near[j] for j in rest]) for i in fold if views.mask[i, 0]}
+    wanted = np.full(60, np.nan)
+    wanted[list(times)] = list(times.values())
+    assert found[:, 0] == pytest.approx(wanted * np.nanmedian(wanted) ** -0.1, rel=1e-4, nan_ok=True)
+
+
+def test_samples_that_were_not_measured_have_the_rank_among_those_that_were():
+    near = np.array([[4.0, 1.0], [1.0, 1.0], [2.0, nan], [3.0, 5.0], [nan, 6.0]])
+    values = [torch.zeros(5, 1), torch.zeros(5, 1)]
+    stored = Samples(values, torch.ones(5, 2, dtype=torch.bool), torch.zeros(5, 2, 1, dtype=torch.int64))
+    times = np.array([[nan, nan], [0.5, nan], [nan, nan], [0.7, nan], [nan, nan]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(novelty, "neighbor_distances", lambda samples, stored: near.copy())
+        known = novelty.Surroundings.of(stored, novelty.LeftOut(np.empty((5, 0)), times))
+    # Ranks 7/8 and 3/8 between the two that were measured, 0.5 and 0.7 times the median of 2.5.
+    assert known.known[:, 0] == pytest.approx([2.5 * 0.675, 1.25, 2.5 * 0.575, 1.75, nan], nan_ok=True)
+    assert known.known[:, 1] == pytest.approx(near[:, 1], nan_ok=True)
+    assert known.measured.tolist() == [False, True, False, True, True]  # the last one lacks the reduced view
+
+
+@pytest.mark.parametrize("n", [100, 400])
+def test_new_samples_of_a_wide_view_are_as_novel_as_those_of_training(n):
+    """Components spread the samples that they were fitted to: measured by these, new ones all seemed very near."""
+    everyone = wide(n + 200, 1)
+    source = Source.of(everyone[:n])
+    assert [one.how for one in source.reduction.front_ends] == ["pca", "none"]
+    scaler, cpu = scalers_of(source, "standard")[0], torch.device("cpu")
+    stored = prepare(source, scaler, 5, cpu).stored
+    new = scaled_tensors(source.reduction.apply(everyone[n:]), scaler, cpu)
+    rows = np.full(200, -1)
+    samples = index_new_samples(*new, stored, torch.from_numpy(rows))
+    surroundings = novelty.Surroundings.of(stored, source.left_out)
+    found = surroundings.novelty(samples, rows, np.empty((200, 0)))
+    assert 0.4 < found.mean() < 0.6
+    assert 0.01 < (found > novelty.USUAL).mean() < 0.12
+    own = surroundings.novelty(stored, np.arange(n), source.left_out.words)
+    assert own.mean() == pytest.approx(0.5, abs=0.02)
+    assert (own > novelty.USUAL).mean() == pytest.approx(0.05, abs=0.02)

@@ -466,12 +466,12 @@ def test_neighbours_that_do_not_exist_are_refused(farthest, is_there):
         persistence._check_tensors(tensors, torch.tensor([[[1]], [[farthest]]]), [3], 2)
 
 
-@pytest.mark.parametrize("name", ["present", "stored.0", "shift.0", "factor.0", "unseen"])
+@pytest.mark.parametrize("name", ["present", "stored.0", "shift.0", "factor.0", "unseen", "left_out"])
 @pytest.mark.parametrize("wrong", ["kind", "shape"])
 def test_tensors_of_another_kind_or_shape_are_refused(name, wrong):
     tensors = {"present": torch.ones(2, 1, dtype=torch.bool), "stored.0": torch.ones(2, 3)}
     tensors |= {part: torch.ones(3, dtype=torch.float64) for part in ("shift.0", "factor.0")}
-    tensors["unseen"] = torch.ones(2, 1, dtype=torch.float64)
+    tensors["unseen"] = tensors["left_out"] = torch.ones(2, 1, dtype=torch.float64)
     neighbors = torch.tensor([[[1]], [[0]]])
     persistence._check_tensors(tensors, neighbors, [3], 2)
     for other in (neighbors[..., 0], neighbors[..., None]):

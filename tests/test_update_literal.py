@@ -14,6 +14,7 @@ from torch.nn import Module, Parameter
 from viewfuse.data.filling import EmptyCells
 from viewfuse.data.side_information.knowledge import Guidance
 from viewfuse.errors import DataError, EmptyCellsWarning
+from viewfuse.fitted.novelty import LeftOut
 from viewfuse.methods import updating
 from viewfuse.methods.number_of_clusters import NewKind
 from viewfuse.methods.updating import Enlarged
@@ -50,18 +51,18 @@ def test_only_old_samples_that_do_not_wait_have_a_cluster():
 def test_samples_that_wait_are_compared_with_those_that_do_not():
     asked = []
 
-    def novelty(located, unseen):
-        asked.append((located, unseen.ravel().tolist()))
+    def novelty(located, rows, words):
+        asked.append((located, rows, words.ravel().tolist()))
         return np.array([0.96, 0.5, 0.95, 0.99])
 
     known = SimpleNamespace(locate=lambda values, present: values[0].ravel().tolist(),
-                            surroundings=SimpleNamespace(novelty=novelty))  # fmt: skip
+                            known_rows=len, surroundings=SimpleNamespace(novelty=novelty))  # fmt: skip
     model = SimpleNamespace(
-        stored=samples_of([10.0, 20, 30]), unseen=np.array([[1.0], [2], [3]]),
+        stored=samples_of([10.0, 20, 30]), left_out=LeftOut(np.array([[1.0], [2], [3]]), np.empty((3, 0))),
         thinned=lambda rows: asked.append(rows.tolist()) or known,
     )  # fmt: skip
     found = updating._novel(model, samples_of([40.0, 50]), np.array([[4.0], [5]]), np.array([False, True, True]))
-    assert asked == [[0], ([20, 30, 40, 50], [2, 3, 4, 5])]
+    assert asked == [[0], ([20, 30, 40, 50], 4, [2, 3, 4, 5])]
     assert found.tolist() == [False, True, False, False, True]
 
 

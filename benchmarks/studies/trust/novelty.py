@@ -32,9 +32,11 @@ def marked(views: list[NDArray[np.float32]], train: NDArray[np.int64], asked: ND
     new = Views([view[asked] for view in views])
     unknown = torch.full((len(asked),), NO_NEIGHBOR)
     samples = index_new_samples(*scaled_tensors(source.reduction.apply(new), scaler, cpu), stored, unknown)
-    none = np.empty((len(train), 0)), np.empty((len(asked), 0))
-    words = source.unseen, unseen_shares(source.reduction, new)
-    return [Surroundings.of(stored, own).novelty(samples, other) > NOVEL for own, other in (none, words)]
+    none, left_out = np.empty((len(views[0]), 0)), source.left_out
+    pairs = [(left_out._replace(words=none[: len(train)]), none[: len(asked)])]
+    pairs += [(left_out, unseen_shares(source.reduction, new) if left_out.words.shape[1] else none[: len(asked)])]
+    rows = unknown.numpy()
+    return [Surroundings.of(stored, own).novelty(samples, rows, words) > NOVEL for own, words in pairs]
 
 
 def study(views: list[NDArray[np.float32]], labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.float64]:

@@ -1,7 +1,8 @@
 """Whether new samples are like those of training: view by view, and in what the model makes of them.
 
 Training samples are each other's nearest neighbours, so a part of them is set aside, and these and the new samples are
-compared by their distances to the rest. P-values are corrected by Holm's rule: at most one set of samples of the same
+compared by their distances to the rest; in reduced views the components were fitted without these, too, see
+`viewfuse.fitted.novelty`. P-values are corrected by Holm's rule: at most one set of samples of the same
 kind in twenty gives an alarm.
 """
 
@@ -163,12 +164,16 @@ def drift(
 
 def _novelty(model: Model, new: Samples) -> list[DriftTest]:
     """Per view whether new samples lie farther from training samples than these from each other."""
-    n = len(model.stored)
+    known = model.surroundings
+    n, measured = len(model.stored), ~np.isnan(model.left_out.distances).all(axis=0)
     order = np.random.default_rng(0).permutation(n)
     aside, rest = np.sort(order[: min(n // 2, _ASIDE)]), np.sort(order[min(n // 2, _ASIDE) :])
     among, own = model.thinned(rest), model.stored.take(torch.from_numpy(aside).to(model.stored.present.device))
     before, now = (neighbor_distances(among.locate(list(one.values), one.present), among.stored) for one in (own, new))
-    columns = zip(model.names, before.T, now.T, strict=True)
+    columns = [*zip(model.names, before.T, now.T, strict=True)]
+    to_all = known.distances(new, model.known_rows(new))
+    for v in np.flatnonzero(measured):
+        columns[v] = model.names[v], known.known[known.measured, v], to_all[:, v]
     tests = [_farther(name, old[~np.isnan(old)], far[~np.isnan(far)]) for name, old, far in columns]
     return [one for one in tests if one is not None]
 

@@ -21,9 +21,8 @@ from viewfuse.data.views import Views, measured_from
 from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batch_effects import Batches, fit_batches
-from viewfuse.fitted.novelty import Surroundings, unseen_by_others, unseen_shares
+from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares
 from viewfuse.neighbors.samples import (
-    NO_NEIGHBOR,
     RowIndex,
     Samples,
     find_rows,
@@ -50,7 +49,7 @@ class Model:
     ----------
     names, columns, offsets : of the views that it was fitted on
     method : places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
-    unseen : of shape (training samples, views), see `viewfuse.fitted.novelty`; without columns in earlier versions
+    left_out : of the training samples, see `viewfuse.fitted.novelty`; earlier versions lack some of it
     sharpness : the power of soft assignments, in models of earlier versions
     calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
     batches : the effects of batches, which are taken out of reduced samples
@@ -65,7 +64,7 @@ class Model:
     scaler: Scaler
     stored: Samples
     network: Any
-    unseen: NDArray[np.float64]
+    left_out: LeftOut
     sharpness: float = 1.0
     calibration: Calibration | None = None
     batches: Batches | None = None
@@ -82,7 +81,7 @@ class Model:
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
         filler, known = self.filler.thinned(len(rows)), self.calibration and self.calibration.take(rows)
-        return replace(self, filler=filler, stored=stored, calibration=known, unseen=self.unseen[rows])
+        return replace(self, filler=filler, stored=stored, calibration=known, left_out=self.left_out.take(rows))
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""
@@ -174,19 +173,22 @@ class Model:
     @cached_property
     def surroundings(self) -> Surroundings:
         """How far the training samples lie from each other."""
-        return Surroundings.of(self.stored, self.unseen)
+        return Surroundings.of(self.stored, self.left_out)
+
+    def known_rows(self, samples: Samples) -> NDArray[np.int64]:
+        """Which stored sample each one is, of shape (samples,); -1 if none."""
+        stored = self.stored
+        return find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present).cpu().numpy()
+
+    def unseen_words(self, views: Views) -> NDArray[np.float64]:
+        """The shares of unseen words, see `unseen_shares`; without columns where none were measured in training."""
+        width = self.left_out.words.shape[1]
+        return unseen_shares(self.reduction, views) if width else np.empty((len(views), 0))
 
     def novelty(self, samples: Samples, views: Views | None = None) -> NDArray[np.float64]:
         """How far samples lie from training samples, of shape (samples,); without views of these themselves."""
-        stored, unseen = self.stored, self.unseen
-        if views is not None and not unseen.shape[1]:
-            unseen = np.empty((len(samples), 0))
-        elif views is not None:
-            known = find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present)
-            rows = known.cpu().numpy()
-            new = unseen_shares(self.reduction, views)[:, : unseen.shape[1]]
-            unseen = np.where(rows[:, None] == NO_NEIGHBOR, new, unseen[rows])
-        return self.surroundings.novelty(samples, unseen)
+        words = self.left_out.words if views is None else self.unseen_words(views)
+        return self.surroundings.novelty(samples, self.known_rows(samples), words)
 
     def is_far(self, values: Sequence[Tensor], present: Tensor) -> NDArray[np.bool_]:
         """Which samples, reduced and scaled, have a value ten times the range of the column outside of it.
@@ -255,7 +257,7 @@ class Source(NamedTuple):
     reduction: Reduction
     decisions: tuple[Decision, ...]
     reduced: Views
-    unseen: NDArray[np.float64]
+    left_out: LeftOut
     batches: Batches | None = None
     before: Views | None = None
 
@@ -269,17 +271,17 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        unseen = unseen_by_others(reduction, filled) if reduction.has_words else np.empty((len(views), 0))
+        left_out = LeftOut.of(reduction, filled)
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
         if before.batch is None:
-            return cls(*source, before, unseen)
+            return cls(*source, before, left_out)
         batches = fit_batches(before)
-        return cls(*source, batches.apply(before), unseen, batches, before)
+        return cls(*source, batches.apply(before), left_out, batches, before)
 
     def model(self, method: Any, scaler: Scaler, stored: Samples, network: Any) -> Model:
         """The network that was trained on these samples, with all that new ones need."""
         before = (self.reduced.names, self.columns, self.offsets, method, self.filler, self.reduction)
-        return Model(*before, scaler, stored, network, self.unseen, batches=self.batches)
+        return Model(*before, scaler, stored, network, self.left_out, batches=self.batches)
 
 
 class Prepared(NamedTuple):

@@ -3,6 +3,9 @@
 The distance is ranked among those that the training samples have to each other; in views of words, so is the share of
 words that no training sample has. Fisher's sum of -log(1 - share), over the root of their number, combines them.
 Novelty is the share of the training samples with as many views that have less.
+
+Components are fitted to training samples, and spread these more than others. So in a reduced view some of them are
+measured as if they were new, with components that were fitted without them.
 """
 
 from __future__ import annotations
@@ -10,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
 
 from viewfuse.data.input_types import column_sums, filled, parts_of, row_sums, times_columns
 from viewfuse.data.input_types import stored as stored_values
 from viewfuse.data.input_types import with_stored as with_values
 from viewfuse.data.views import Views
-from viewfuse.neighbors.samples import Samples
-from viewfuse.reduction.reduce import Reduction
+from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.reduction.reduce import Reduction, fit_front_end
 from viewfuse.reduction.transforms import SPARSE
 from viewfuse.selection.rules import neighbor_distances
 
@@ -27,8 +32,40 @@ USUAL = 0.95
 """Novelty above which a sample fits nowhere; one in twenty of a known kind is."""
 _LEAST = 30
 """Training samples with a number of views from which on samples with as many are compared with these alone."""
+_FOLDS, _MEASURED, _MOST = 10, 300, 1_000
+"""Folds, and samples that are measured in reduced views at least, where there are as many, and at most in one fold."""
 _EDGE = 1e-3
 """Added before the logarithm: a view in which a sample is farther than all others must not outweigh all views."""
+
+
+class LeftOut(NamedTuple):
+    """What is known of training samples as if the front ends had been fitted without them.
+
+    Attributes
+    ----------
+    words : of shape (samples, views), see `unseen_by_others`; without columns where no view holds words
+    distances : of shape (samples, views), see `distances_left_out`; without columns where no view is reduced
+    """
+
+    words: NDArray[np.float64]
+    distances: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, reduction: Reduction, views: Views) -> LeftOut:
+        """Measure the samples that a reduction was fitted on."""
+        none = np.empty((len(views), 0))
+        words = unseen_by_others(reduction, views) if reduction.has_words else none
+        reduced = any(one.how != "none" for one in reduction.front_ends)
+        return cls(words, distances_left_out(reduction, views) if reduced else none)
+
+    def take(self, rows: NDArray[Any]) -> LeftOut:
+        """The samples at `rows`, numbers or booleans."""
+        return LeftOut(self.words[rows], self.distances[rows])
+
+    def joined_by(self, words: NDArray[np.float64]) -> LeftOut:
+        """These samples and new ones, of which the words are known."""
+        distances = np.full((len(words), self.distances.shape[1]), np.nan)
+        return LeftOut(np.concatenate([self.words, words]), np.concatenate([self.distances, distances]))
 
 
 @dataclass(frozen=True)
@@ -36,20 +73,42 @@ class Surroundings:
     """How far training samples lie from each other, against which any samples are compared.
 
     `known` has distances to the nearest other training sample, of shape (samples, views), NaN where a view is missing,
-    and beside them, where there are views of words, the shares of words that no other training sample has.
+    and beside them, where there are views of words, the shares of words that no other training sample has. In reduced
+    views the distances of samples that were not `measured`, of shape (samples,), are estimates.
     """
 
     stored: Samples
     known: NDArray[np.float64]
+    measured: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, stored: Samples, unseen: NDArray[np.float64]) -> Surroundings:
-        """Measure the training samples; for `unseen` see `unseen_by_others`."""
-        return cls(stored, np.hstack([neighbor_distances(stored, stored), unseen]))
+    def of(cls, stored: Samples, left_out: LeftOut) -> Surroundings:
+        """Measure the training samples."""
+        distances = neighbor_distances(stored, stored)
+        measured = np.ones(len(stored), dtype=bool)
+        for v, times in enumerate(left_out.distances.T):
+            there = ~np.isnan(times) & ~np.isnan(distances[:, v])
+            if there.any():
+                own, has_view = distances[:, v].copy(), ~np.isnan(distances[:, v])
+                measured &= there | ~has_view
+                # Of others the rank among the samples is known.
+                places = share_below(np.sort(own[has_view]), own[has_view])
+                distances[has_view, v] = np.median(own[has_view]) * np.quantile(times[there], places)
+                distances[there, v] = np.median(own[has_view]) * times[there]
+        return cls(stored, np.hstack([distances, left_out.words]), measured)
 
-    def novelty(self, samples: Samples, unseen: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of shape (samples,), from 0 to 1; neighbours of `samples` are stored ones, and of these not themselves."""
-        new = np.hstack([neighbor_distances(samples, self.stored), unseen])
+    def distances(self, samples: Samples, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Those to the nearest training sample, of shape (samples, views); at `rows` are those that are one, else -1.
+
+        Neighbours of `samples` are stored ones.
+        """
+        known = self.known[rows, : len(self.stored.values)]
+        return np.where((rows == NO_NEIGHBOR)[:, None], neighbor_distances(samples, self.stored), known)
+
+    def novelty(self, samples: Samples, rows: NDArray[np.int64], words: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of shape (samples,), from 0 to 1, given the shares of unseen words; for the rest see `distances`."""
+        known = self.known[rows, len(self.stored.values) :]
+        new = np.hstack([self.distances(samples, rows), np.where((rows == NO_NEIGHBOR)[:, None], words, known)])
         found, asked = combined(new, self._columns), samples.present.sum(dim=1).cpu().numpy()
         shares = np.empty(len(found))
         for count in np.unique(asked).tolist():
@@ -59,12 +118,13 @@ class Surroundings:
     @cached_property
     def _columns(self) -> list[NDArray[np.float64]]:
         """What is known, column by column, in rising order: a request of one row has no time to sort it."""
-        return [np.sort(own[~np.isnan(own)]) for own in self.known.T]
+        return [np.sort(own[~np.isnan(own)]) for own in self.known[self.measured].T]
 
     @cached_property
     def _sums(self) -> dict[int, NDArray[np.float64]]:
         """What `combined` gives of training samples, by their number of views where many have it, of all for 0."""
-        own, counts = combined(self.known, self._columns), self.stored.present.sum(dim=1).cpu().numpy()
+        own = combined(self.known[self.measured], self._columns)
+        counts = self.stored.present.sum(dim=1).cpu().numpy()[self.measured]
         often = [count for count in np.unique(counts).tolist() if (counts == count).sum() >= _LEAST]
         return {0: np.sort(own)} | {count: np.sort(own[counts == count]) for count in often}
 
@@ -86,6 +146,35 @@ def share_below(known: NDArray[np.float64], values: NDArray[np.float64]) -> NDAr
         return np.zeros(len(values))
     sides = np.searchsorted(known, values, "left") + np.searchsorted(known, values, "right")
     return np.asarray(sides / (2 * len(known)))
+
+
+def distances_left_out(reduction: Reduction, views: Views) -> NDArray[np.float64]:
+    """Distances of samples to the nearest other one, in components that were fitted without them.
+
+    Of shape (samples, views), in times of the median distance of the samples that these were fitted on to each other;
+    NaN where a view is missing or not reduced, and in large sets of most samples. About 300 are measured, in folds of a
+    tenth: larger folds leave too few samples for components like those of all.
+    """
+    found, n = np.full(views.mask.shape, np.nan), len(views)
+    size = max(n // _FOLDS, 1)
+    order = np.random.default_rng(0).permutation(n)
+    for start in range(0, min(n, max(_MEASURED, size)), size):
+        aside = np.isin(np.arange(n), order[start : start + size][:_MOST])
+        for v, front_end in enumerate(reduction.front_ends):
+            there = views.mask[:, v]
+            rest, asked = np.flatnonzero(there & ~aside), np.flatnonzero(there & aside)
+            if front_end.how == "none" or len(rest) < _FOLDS or not len(asked):
+                continue
+            own = fit_front_end(views.arrays[v], there & ~aside, front_end.how).apply(views.arrays[v], there)
+            search = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(own[rest])
+            among = np.linspace(0, len(rest) - 1, min(len(rest), _MOST)).astype(np.int64)
+            usual = float(np.median(search.kneighbors(own[rest][among])[0][:, 1]))
+            if usual > 0:
+                found[asked, v] = search.kneighbors(own[asked], 1)[0][:, 0] / usual
+    # How far components spread their own samples falls with the number of these, of which there were a tenth less.
+    measured = ~np.isnan(found).all(axis=0)
+    found[:, measured] *= np.nanmedian(found[:, measured], axis=0) ** (-1 / _FOLDS)
+    return found
 
 
 def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:

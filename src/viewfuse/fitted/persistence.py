@@ -33,6 +33,7 @@ from viewfuse.fitted import manifest as manifests
 from viewfuse.fitted.batch_effects import Batches
 from viewfuse.fitted.manifest import MANIFEST, TENSORS, read_file, read_manifest
 from viewfuse.fitted.model import Model
+from viewfuse.fitted.novelty import LeftOut
 from viewfuse.neighbors.samples import MultiViewIndex, Samples
 from viewfuse.reduction.reduce import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
@@ -42,6 +43,8 @@ from viewfuse.utils.version import __version__
 
 _OUR_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that `save` gives; what else matches `TENSORS` belongs to the user."""
+_LEFT_OUT = ("unseen", "left_out")
+"""The tensors of a `LeftOut`."""
 _OURS = {"format": object, "versions": {"viewfuse": object}, "views": object, "files": object, "checksum": object}
 """What a manifest of ours has; other programs have files of that name, too."""
 
@@ -147,7 +150,7 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
     for v, front_end in enumerate(model.reduction.front_ends):
         found |= {f"front_end.{v}.{name}": x for name, x in front_end.arrays().items()}
     found |= {f"offset.{v}": x for v, x in enumerate(model.offsets) if np.any(x)}
-    found |= {"unseen": model.unseen} if model.unseen.shape[1] else {}
+    found |= {name: x for name, x in zip(_LEFT_OUT, model.left_out, strict=True) if x.shape[1]}
     found |= {"present": model.stored.present, "neighbor_ids": model.stored.neighbor_ids}
     if model.calibration is not None:
         found |= {f"calibration.{name}": getattr(model.calibration, name) for name in ("labels", "again", "shifts")}
@@ -224,8 +227,9 @@ def _assemble(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], method
         batches = Batches(tuple(map(str, batch_names)), *effects)
     names, reduction = tuple(str(view["name"]) for view in views), Reduction(tuple(front_ends))
     before = (names, columns, offsets, method, filler, reduction, Scaler(manifest["scaling"], shifts, factors))
-    unseen = tensors.get("unseen", torch.empty(n, 0, dtype=torch.float64)).numpy()
-    model = Model(*before, stored, network, unseen, sharpness, calibration, batches)
+    none = torch.empty(n, 0, dtype=torch.float64)
+    left_out = LeftOut(*(tensors.get(name, none).numpy() for name in _LEFT_OUT))
+    model = Model(*before, stored, network, left_out, sharpness, calibration, batches)
     return Saved(model, {name: tensors[f"array.{name}"].numpy() for name in manifest["arrays"]}, manifest["facts"])
 
 
@@ -266,8 +270,9 @@ def _check_tensors(tensors: Mapping[str, Tensor], neighbor_ids: Tensor, widths: 
         _check_part(tensors, f"stored.{v}", torch.float32, n, width)
         for name in ("shift", "factor"):
             _check_part(tensors, f"{name}.{v}", torch.float64, width)
-    if "unseen" in tensors:
-        _check_part(tensors, "unseen", torch.float64, n, len(widths))
+    for name in _LEFT_OUT:
+        if name in tensors:
+            _check_part(tensors, name, torch.float64, n, len(widths))
     depth = neighbor_ids.shape[-1] if neighbor_ids.dim() == 3 else 0
     _check_part({"neighbor_ids": neighbor_ids}, "neighbor_ids", torch.int64, n, len(widths), depth)
     if n < 1 or (neighbor_ids.numel() and (neighbor_ids.min() < -1 or neighbor_ids.max() >= n)):

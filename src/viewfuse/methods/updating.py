@@ -31,7 +31,7 @@ from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.model import Model
-from viewfuse.fitted.novelty import USUAL, unseen_shares
+from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.label_matching import of_number, with_clusters, with_numbers
 from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
@@ -63,8 +63,8 @@ class Enlarged(NamedTuple):
         """Let complete samples join old ones with these labels, of which some wait for a cluster of their own."""
         new, embedding = model.place(views)
         placed = clusters(model.method, model.network, embedding).cpu().numpy()
-        unseen = unseen_shares(model.reduction, views)[:, : model.unseen.shape[1]]
-        novel = _novel(model, new, unseen, waiting)
+        words = model.unseen_words(views)
+        novel = _novel(model, new, words, waiting)
         late, known_rows = novel[len(labels) :], model.stored.present.cpu().numpy() & ~waiting[:, None]
         if late.sum() >= LEAST:
             # New words of novel samples. Those of the fit have none of them, nor, as it seems, those that joined since.
@@ -79,8 +79,7 @@ class Enlarged(NamedTuple):
         rows = index_rows(values, present)
         stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
         numbers = np.flatnonzero(model.in_use)
-        unseen = np.concatenate([model.unseen, unseen])
-        joined = replace(with_clusters(model, numbers), stored=stored, unseen=unseen)
+        joined = replace(with_clusters(model, numbers), stored=stored, left_out=model.left_out.joined_by(words))
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
         return cls(joined, numbers, own, novel, len(labels), model.method.n_clusters)
 
@@ -97,16 +96,16 @@ def _with_former_neighbors(stored: Samples, rows: RowIndex, model: Model) -> Sam
     return replace(stored, neighbor_ids=neighbor_ids[first])
 
 
-def _novel(model: Model, new: Samples, unseen: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _novel(model: Model, new: Samples, words: NDArray[np.float64], waiting: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which samples, old ones and then new ones, fit nowhere among the old ones that do not wait."""
     known, later = model, [new]
     if waiting.any():
         known = model.thinned(np.flatnonzero(~waiting))
         own = model.stored.take(torch.from_numpy(np.flatnonzero(waiting)).to(model.stored.present.device))
-        later, unseen = [own, new], np.concatenate([model.unseen[waiting], unseen])
+        later, words = [own, new], np.concatenate([model.left_out.words[waiting], words])
     values = [torch.cat(views) for views in zip(*(one.values for one in later), strict=True)]
     samples = known.locate(values, torch.cat([one.present for one in later]))
-    found = known.surroundings.novelty(samples, unseen) > USUAL
+    found = known.surroundings.novelty(samples, known.known_rows(samples), words) > USUAL
     before = np.zeros(len(waiting), dtype=bool)
     before[waiting] = found[: waiting.sum()]
     return np.concatenate([before, found[waiting.sum() :]])

@@ -37,7 +37,7 @@ def source_of(model: Model, ids: NDArray[Any]) -> Source:
     reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids).replace(
         columns=tuple(range(array.shape[1]) for array in arrays), offsets=(0.0,) * len(arrays)
     )
-    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.unseen)
+    return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.left_out)
 
 
 def drawn(n: int, n_refits: int, seed: int) -> list[NDArray[np.int64]]:
@@ -58,7 +58,7 @@ def repeated_labels(
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part, kept = source._replace(reduced=source.reduced[rows], unseen=source.unseen[rows]), None
+        part, kept = source._replace(reduced=source.reduced[rows], left_out=source.left_out.take(rows)), None
         if checkpoint is not None:
             facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
             kept = Checkpoint(checkpoint / f"refit-{number}", facts)
