@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import encoded_frame
-from viewfuse.data.input_types import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
+from viewfuse.data.input_types import (
+    has_row_labels,
+    is_anndata,
+    is_annotated,
+    is_mudata,
+    is_sparse,
+    is_sparse_frame,
+    only_counted,
+)
 from viewfuse.data.precision import exact_frame, filled
 from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError, SuspiciousDataWarning
@@ -107,6 +115,11 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
         if (first := seen.setdefault(name, row)) != row:
             raise DataError(f"id {name!r} appears twice, in rows {first} and {row}; give each sample an id of its own")
     return id_array(listed)
+
+
+def as_labels(ids: NDArray[Any]) -> NDArray[Any]:
+    """Ids that name samples: as objects where they are 0, 1, 2, ..., which `only_counted` takes for row numbers."""
+    return ids.astype(object) if only_counted(ids) else ids
 
 
 def is_missing(name: Any) -> bool:

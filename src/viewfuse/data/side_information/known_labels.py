@@ -122,8 +122,10 @@ def as_objects(given: Any) -> NDArray[np.object_]:
 
 def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
     """By `id_key` the values of a mapping, or of a pandas Series beside samples with ids; None of what is in order."""
-    is_series = has_row_labels(given) and np.ndim(given) == 1 and not only_counted(ids)
-    if not isinstance(given, Mapping) and not is_series:
+    is_series = hasattr(given, "iloc") and np.ndim(given) == 1
+    if not isinstance(given, Mapping) and not (is_series and has_row_labels(given) and not only_counted(ids)):
+        if is_series:
+            _warn_of_order(given.index.tolist(), ids.tolist(), what)
         return None
     listed: dict[str, Any] = {}
     for name, value in given.items():
@@ -131,6 +133,14 @@ def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
             raise DataError(f"{what} names the id {id_key(name)!r} twice; keep one")
         listed[id_key(name)] = value
     return listed
+
+
+def _warn_of_order(index: list[Hashable], ids: list[Hashable], what: str) -> None:
+    """Warn where what is taken in order has the ids of the samples as index, but in another order."""
+    if index != ids and len(index) == len(ids) and set(index) == set(ids):
+        fault = f"{what} is taken in its order, though its index has the ids of the samples in another one"
+        cure = f"give {what}.to_numpy() if that is meant, else put it into the order of the samples"
+        warn(SuspiciousDataWarning(f"{fault}; {cure}"))
 
 
 def id_key(name: Hashable) -> str:
