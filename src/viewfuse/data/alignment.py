@@ -38,6 +38,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     With `allow_disjoint` a frame may share no label with others, unless its labels are others' spelled otherwise.
     Returns the views, and the labels where there are any.
     """
+    given = _with_levels_in_order(given)
     frames = {name: view for name, view in given.items() if view is not None}
     labelled = {name: view.index for name, view in frames.items() if has_row_labels(view)}
     if any(index.dtype.kind in "iu" for index in labelled.values()):
@@ -61,6 +62,25 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
         is_frame = not isinstance(view, AnnotatedTable)
         joined[name] = exact_frame(view).reindex(union) if is_frame else view.in_order(union)
     return joined, union
+
+
+def _with_levels_in_order(given: dict[str, Any]) -> dict[str, Any]:
+    """The views, with the levels of row labels that have several in one order, by the names of the levels."""
+    found = dict(given)
+    several = {name: view for name, view in given.items() if hasattr(view, "iloc") and view.index.nlevels > 1}
+    first: list[Hashable] = []
+    for name, view in several.items():
+        own = list(view.index.names)
+        first = first or own
+        moved = [
+            level for level in own if level is not None and level in first and own.index(level) != first.index(level)
+        ]
+        if moved and (len(set(own)) < len(own) or None in own or set(own) != set(first)):
+            fault = f"view {name!r} has row labels of {own}, but view {next(iter(several))!r} of {first}"
+            raise DataError(f"{fault}; give both the same levels, in the same order")
+        if moved:
+            found[name] = view.set_axis(view.index.reorder_levels([own.index(level) for level in first]))
+    return found
 
 
 def _check_labels(where: str, index: Any) -> None:
