@@ -91,6 +91,8 @@ def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
 
 def exact_frame(view: Any) -> Any:
     """A data frame as objects where it has such numbers, which would be made floats among others; else as it is."""
+    if len(view.shape) != 2:  # which is refused elsewhere
+        return view
     kinds = (view.select_dtypes([kind]).to_numpy() for kind in ("int64", "uint64"))
     return view.astype(object) if any(map(has_long_numbers, kinds)) else view
 
