@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.precision import is_number, objects_as_numbers
-from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest, id_key
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest, key_of
 from viewfuse.data.side_information.pairs import CANNOT, MUST, Pairs
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
@@ -169,7 +169,7 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     if (listed := by_id(given, ids, "sample_weight")) is None:
         cells = as_objects(given)
     else:
-        cells = np.array([listed.get(id_key(one)) for one in ids.tolist()], dtype=object)
+        cells = np.array(list(map(listed.get, map(key_of(ids), ids.tolist()))), dtype=object)
     if cells.shape != (len(ids),):
         raise DataError(f"sample_weight is of shape {cells.shape} for {len(ids):,} samples; give one number each")
     numbers = objects_as_numbers(cells[:, None])
