@@ -21,7 +21,7 @@ from viewfuse.data.input_types import (
     is_sparse_frame,
     only_counted,
 )
-from viewfuse.data.precision import exact_frame, filled
+from viewfuse.data.precision import TOO_CLOSE, are_whole_numbers_lost, exact_frame, filled, has_long_numbers
 from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils import memory
@@ -58,7 +58,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     joined = dict(given)
     for name, view in frames.items():
         if is_sparse_frame(view):
-            view = AnnotatedTable(canonical(view.sparse.to_coo()), view.index, list(view.columns))
+            view = AnnotatedTable(canonical(sparse_frame(name, view)), view.index, list(view.columns))
         is_frame = not isinstance(view, AnnotatedTable)
         joined[name] = exact_frame(view).reindex(union) if is_frame else view.in_order(union)
     return joined, union
@@ -81,6 +81,15 @@ def _with_levels_in_order(given: dict[str, Any]) -> dict[str, Any]:
         if moved:
             found[name] = view.set_axis(view.index.reorder_levels([own.index(level) for level in first]))
     return found
+
+
+def sparse_frame(name: str, view: Any) -> Any:
+    """The matrix of a frame with sparse columns; refuses whole numbers that are the same as floats of 64 bits."""
+    for c in range(view.shape[1]):
+        cells = view.iloc[:, c].array.sp_values
+        if has_long_numbers(cells) and are_whole_numbers_lost(cells):
+            raise DataError(f"view {name!r}, column {c} ({view.columns[c]!r}): {TOO_CLOSE}")
+    return view.sparse.to_coo()
 
 
 def _check_labels(where: str, index: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data import precision, sparse_tables
-from viewfuse.data.alignment import AnnotatedTable
+from viewfuse.data.alignment import AnnotatedTable, sparse_frame
 from viewfuse.data.input_types import Mask, Names, dense_rows, has_row_labels, is_sparse, is_sparse_frame
 from viewfuse.data.precision import Offset, single
 from viewfuse.errors import DataError, NotANumber
@@ -44,7 +44,7 @@ def read_table(name: str, view: Any) -> Table:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     values = view.matrix if isinstance(view, AnnotatedTable) else view
     if is_sparse_frame(view):
-        values = view.sparse.to_coo()
+        values = sparse_frame(name, view)
     if not is_sparse(values):
         values = as_array(name, values)
     if values.ndim != 2:
@@ -96,8 +96,10 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
-    if is_list and values.dtype.kind == "f" and (np.abs(values) >= precision.EXACT).any():
-        values = np.asarray(view, dtype=object)  # whole numbers beside others
+    is_other = hasattr(view, "columns") and not hasattr(view, "iloc")  # a table of pyarrow or polars
+    if (is_list or is_other) and values.dtype.kind == "f" and (np.abs(values) >= precision.EXACT).any():
+        # There may be whole numbers beside others.
+        values = np.asarray(view, dtype=object) if is_list else precision.exact_table(view, values)
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
         try:
@@ -144,8 +146,7 @@ def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
         raise NotANumber(f"{_place(table, row, column, ids)}: {reprlib.repr(cell)} {why}")
     for column in np.flatnonzero((np.abs(numbers) >= precision.EXACT).any(axis=0)).tolist():
         cells = values[~np.isnan(numbers[:, column]), column]
-        some = set(precision.whole_numbers(cells[:: -(-len(cells) // precision.SAMPLED)].tolist()))
-        if len(cells) >= precision.ROWS_THAT_VARY and precision.are_fewer_as_floats(some):
+        if precision.are_whole_numbers_lost(cells):
             raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {precision.TOO_CLOSE}")
     return numbers
 
