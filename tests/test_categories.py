@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from flat import flat
@@ -30,7 +31,8 @@ EXPECTED = np.array(
 
 
 def test_a_frame_has_a_column_per_value():
-    for frame in (FRAME, FRAME.astype({"brand": "category"}), FRAME.astype({"brand": "string"})):
+    kinds = ["object", "category", "string", pd.ArrowDtype(pa.string()), pd.ArrowDtype(pa.large_string())]
+    for frame in (FRAME.astype({"brand": kind}) for kind in kinds):
         views = Views({"shop": frame})
         assert views.columns == (COLUMNS,)
         assert np.array_equal(views.arrays[0], EXPECTED, equal_nan=True)

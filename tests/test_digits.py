@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -109,6 +110,12 @@ WAYS = {
     "rows": lambda long: [[number, 1.5] for number in long],
     "masked": lambda long: np.ma.masked_array(np.c_[long, range(20)], mask=np.c_[np.arange(20) == 3, np.zeros(20)]),
     "int64": lambda long: np.array(long)[:, None],
+    "table of pyarrow": lambda long: pa.table({"x": long, "y": np.arange(20.0)}),
+    "table of pyarrow with gaps": lambda long: pa.table({"x": [*long, None], "y": range(21)}),
+    "batch of pyarrow": lambda long: pa.record_batch({"x": long, "y": np.arange(20.0)}),
+    "polars": lambda long: pl.DataFrame({"x": long, "y": np.arange(20.0)}),
+    "polars with gaps": lambda long: pl.DataFrame({"x": [*long, None], "y": range(21)}),
+    "UInt64 of polars": lambda long: pl.DataFrame({"x": pl.Series(long, dtype=pl.UInt64), "y": np.arange(20.0)}),
 }
 
 
@@ -120,6 +127,16 @@ def test_whole_numbers_beyond_53_bits_keep_their_digits_or_are_refused(way, star
         Views([WAYS[way]([start + i for i in range(20)])])
     found = Views([WAYS[way]([start + 4096 * i for i in range(20)])]).arrays[0][:20, 0]
     assert set(np.diff(np.unique(found[~np.isnan(found)]))) <= {4096, 8192}
+
+
+@pytest.mark.parametrize("start", [2**53, 2**60])
+@pytest.mark.parametrize("index", [None, [f"s{i}" for i in range(20)]])
+def test_sparse_columns_of_whole_numbers_beyond_53_bits_are_refused(start, index):
+    columns = {"x": np.arange(20.0), "y": start + np.arange(20)}
+    columns = {name: pd.arrays.SparseArray(own, fill_value=0) for name, own in columns.items()}
+    other = pd.DataFrame({"z": np.arange(20.0)}, index=[f"s{i + 1}" for i in range(20)] if index else None)
+    with pytest.raises(DataError, match=rf"view 'view_0', column 1 \('y'\): its values {TOLD}"):
+        Views([pd.DataFrame(columns, index), other])
 
 
 def test_whole_numbers_of_frames_that_are_joined_keep_their_digits():

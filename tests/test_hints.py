@@ -12,9 +12,10 @@ import torch
 from click.testing import CliRunner
 
 from flat import flat
-from viewfuse import URRL, load
+from viewfuse import URRL, Views, load
 from viewfuse.cli import main
-from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge, sample_weights
 from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
 from viewfuse.methods.urrl import objective as losses
@@ -77,9 +78,25 @@ def test_labels_of_every_form_are_the_same_hints(y):
 
 def test_an_index_beside_samples_without_ids_means_nothing():
     y = pd.Series(["b", "a", None], index=[2, 0, 1])
-    assert Hints.of(y, np.arange(3)).codes.tolist() == [1, 0, UNKNOWN]
+    with pytest.warns(SuspiciousDataWarning, match="y is taken in its order, though its index has the ids"):
+        assert Hints.of(y, np.arange(3)).codes.tolist() == [1, 0, UNKNOWN]
+    with pytest.warns(SuspiciousDataWarning, match=r"give y.to_numpy\(\) if that is meant"):
+        assert Hints.of(y.reset_index(drop=True), np.array([2, 0, 1])).codes.tolist() == [1, 0, UNKNOWN]
+    assert Hints.of(y.set_axis([5, 6, 7]), np.arange(3)).codes.tolist() == [1, 0, UNKNOWN]
     assert Hints.of(y, np.array([2, 0, 1])).codes.tolist() == [1, 0, UNKNOWN]
     assert Hints.of(y, np.array([0, 2, 1])).codes.tolist() == [0, 1, UNKNOWN]
+
+
+def test_labels_that_count_from_0_are_labels():
+    """A frame whose index is 0, 1, 2, ..., but not that of pandas itself, has ids; a series is matched by them."""
+    views = Views(pd.DataFrame(np.eye(3), index=[0, 1, 2]))
+    y = pd.Series(["b", "a", None], index=[2, 0, 1])
+    for ids in (views.ids, views[:].ids, Views(np.eye(3), ids=views.ids).ids):
+        assert ids.tolist() == [0, 1, 2]
+        assert Hints.of(y, ids).codes.tolist() == [0, UNKNOWN, 1]
+        assert sample_weights(pd.Series([3, 1, 2], index=[2, 0, 1]), ids).tolist() == [0.5, 1, 1.5]
+    batch = with_batch(views, pd.Series(["b", "a", "c"], index=[2, 0, 1])).batch
+    assert batch.tolist() == ["a", "c", "b"]
 
 
 def test_classes_are_in_their_own_order_and_written_as_ids_are():

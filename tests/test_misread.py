@@ -36,6 +36,21 @@ def test_a_quote_without_its_end_takes_no_other_lines_into_its_cell(tmp_path):
         read_pairs(path)
 
 
+def test_rows_that_are_series_are_matched_by_the_names_of_columns():
+    rows = [pd.Series([1.0, 2, 3], index=list("abc")), pd.Series([30.0, 10, 20], index=list("cab")), [4, 5, 6], None]
+    found = Views({"v": rows, "w": np.eye(4)})
+    assert found.arrays[0].tolist() == [[1, 2, 3], [10, 20, 30], [4, 5, 6], [0, 0, 0]]
+    assert found.columns[0] == list("abc")
+    for other in (list("abd"), list("aab"), list("abcd")):
+        row = pd.Series(np.ones(len(other)), index=other)
+        with pytest.raises(
+            DataError, match=r"view 'v', row 1 has the columns 'a', .*, others have 'a', 'b', 'c'; give"
+        ):
+            Views({"v": [rows[0], row]})
+    with pytest.raises(DataError, match="'view_0' has 1 dimension"):
+        Views(rows[:2])
+
+
 def test_what_a_masked_array_hides_is_not_known():
     y = np.ma.array([0, 1, 2, 2], mask=HIDDEN)
     assert Hints.of(y, IDS).codes.tolist() == [0, -1, 1, 1]

@@ -188,6 +188,15 @@ def test_a_tenth_of_the_smaller_set_is_enough_to_look_samples_up(first):
             assert former.labels.tolist() == [*model.labels_[:2].tolist(), *[-1] * 18]
 
 
+def test_samples_are_looked_up_by_labels_that_count_from_0_but_not_by_row_numbers(first):
+    views, _, fitted = first
+    model = copy.copy(fitted)
+    shown = Views({name: table.set_axis(list(range(len(table)))) for name, table in views.items()})
+    for ids, by_ids in ((np.arange(len(shown)), False), (shown.ids, True)):
+        model.ids_ = ids
+        assert FormerLabels.of(model, shown).by_ids == by_ids
+
+
 def test_samples_that_are_placed_count_up_to_a_novelty_of_95_percent(first):
     _, _, model = first
     views = Views(kinds([90, 80, 70, 60], seed=11, prefix="n")[0])

@@ -15,7 +15,7 @@ from flat import flat
 from test_hints import TINY, groups, partly
 from viewfuse import URRL, load
 from viewfuse.cli import main
-from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge
+from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge, sample_weights
 from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
 from viewfuse.data.side_information.pairs import Pairs, PairTable
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
@@ -53,6 +53,16 @@ def test_numbers_that_are_ids_are_ids():
     assert Pairs.of([(0, 2)], None, ids).rows.tolist() == [[0, 2]]
     with pytest.raises(DataError, match=r"must_link\[0\]: '2' is no id, but '10' is"):
         Pairs.of([(10, 2)], None, ids)
+
+
+def test_ids_that_differ_in_a_blank_only_are_two_samples():
+    ids = np.array(["s1", "s1 ", "s3"])
+    pairs = Pairs.of([["s1 ", "s3"]], [["s1", "s1 "]], ids)
+    assert pairs.rows.tolist() == [[1, 2], [0, 1]]
+    assert Hints.of({"s1": "a", "s3": "b"}, ids).codes.tolist() == [0, UNKNOWN, 1]
+    assert sample_weights(pd.Series([1, 2, 0], index=ids), ids).tolist() == [1, 2, 0]
+    with pytest.raises(DataError, match=r"must_link\[0\]: ' s3' is no id"):
+        Pairs.of([["s1", " s3"]], None, ids)
 
 
 @pytest.mark.parametrize("given", [None, [], np.empty((0, 2)), [("s1", "s1")]])

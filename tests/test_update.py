@@ -17,8 +17,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from viewfuse import load
+from viewfuse import load, read_chunks, read_views
 from viewfuse.cli import main
+from viewfuse.data.input_types import only_counted
 from viewfuse.errors import DataError, Diverged
 from viewfuse.methods import updating
 from viewfuse.methods.label_matching import with_numbers
@@ -240,6 +241,35 @@ def test_a_training_that_diverges_leaves_the_model_as_it_was(fitted, monkeypatch
 )
 def test_ids_are_counted_on_or_taken_as_they_are(old, new, found):
     assert joined_ids(old, new).tolist() == found
+
+
+def test_labels_that_count_from_0_are_no_row_numbers():
+    labels = np.arange(3).astype(object)
+    with pytest.raises(DataError, match="id 0 and 1 more are among the training samples already"):
+        joined_ids(labels, labels[:2])
+    with pytest.raises(DataError, match="id 0 and 1 more are among"):
+        joined_ids(np.arange(3), labels[:2])
+    with pytest.raises(DataError, match="the new samples have no ids but row numbers"):
+        joined_ids(labels, np.arange(2))
+    found = joined_ids(labels, np.array([3, 4]))
+    with pytest.raises(DataError, match="id 3 and 1 more are among"):
+        joined_ids(found, np.array([3, 4]))
+
+
+def test_whole_numbers_in_files_are_labels_and_stay_so_in_a_model(fitted, tmp_path):
+    pd.DataFrame({"id": range(150), "x": np.sin(range(150))}).to_parquet(tmp_path / "a.parquet", index=False)
+    np.savez(tmp_path / "b.npz", view_0=np.eye(3), ids=np.arange(3))
+    np.savez(tmp_path / "c.npz", view_0=np.eye(3))
+    ids = read_views(tmp_path / "a.parquet").ids
+    for model_ids, are_labels in ((ids, True), (np.arange(150), False)):
+        fitted.ids_ = model_ids
+        fitted.save(tmp_path / str(are_labels))
+        opened = load(tmp_path / str(are_labels), device="cpu").ids_
+        assert opened.tolist() == list(range(150))
+        assert only_counted(opened) != are_labels
+    assert not only_counted(read_views(tmp_path / "b.npz").ids)
+    assert only_counted(read_views(tmp_path / "c.npz").ids)
+    assert [only_counted(views.ids) for views in read_chunks(tmp_path / "a.parquet", 100)] == [False, False]
 
 
 def test_ids_that_are_written_alike_or_only_count_rows_are_refused():

@@ -165,6 +165,19 @@ def test_labels_that_cannot_be_matched_are_refused():
         Views([pd.DataFrame(A, index=levels), pd.DataFrame(B, index=list("abc"))])
 
 
+def test_levels_of_row_labels_are_matched_by_name():
+    levels = pd.MultiIndex.from_tuples([(1, 1), (1, 2), (2, 1)], names=["donor", "visit"])
+    left, right = pd.DataFrame(A, levels), pd.DataFrame(A, levels)
+    found = Views([left, right.swaplevel()])
+    assert found.ids.tolist() == levels.tolist()
+    assert found.mask.all()
+    assert found.arrays[1].tolist() == A.tolist()
+    for names in (["patient", "time"], [None, None], ["donor", "time"]):  # which tell nothing else
+        assert Views([left, right.rename_axis(names)]).arrays[1].tolist() == A.tolist()
+    with pytest.raises(DataError, match=r"view 'view_1' has row labels of \['visit', 'day'\], but view 'view_0' of"):
+        Views([left, right.rename_axis(["visit", "day"])])
+
+
 def test_a_mask_with_names_is_taken_by_name():
     mask = pd.DataFrame({"b": [False, True, True], "a": [True, True, True]})
     assert Views({"a": A, "b": B}, mask=mask).mask.tolist() == [[True, False], [True, True], [True, True]]

@@ -36,6 +36,13 @@ def test_weights_of_every_form_are_the_same(given):
     assert sample_weights(given, IDS).tolist() == [0.5, 1.5, 0.0, 2.0]
 
 
+@pytest.mark.parametrize("size", [2.0**1021, 5e-324])
+def test_huge_and_tiny_weights_are_weights_all_the_same(size):
+    assert sample_weights([size, 3 * size, 0, 4 * size], IDS).tolist() == [0.5, 1.5, 0.0, 2.0]
+    assert sample_weights([size, 0, 0, 0], IDS).tolist() == [4, 0, 0, 0]
+    assert weights_of_views({"a": size, "b": 3 * size}, ["a", "b"]) == (0.5, 1.5)
+
+
 @pytest.mark.parametrize("given", [None, [2, 2, 2, 2], np.full(4, 0.1), dict.fromkeys(IDS, 7)])
 def test_equal_weights_are_none(given):
     assert sample_weights(given, IDS) is None

@@ -12,8 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import encoded_frame
-from viewfuse.data.input_types import has_row_labels, is_anndata, is_annotated, is_mudata, is_sparse, is_sparse_frame
-from viewfuse.data.precision import exact_frame, filled
+from viewfuse.data.input_types import (
+    has_row_labels,
+    is_anndata,
+    is_annotated,
+    is_mudata,
+    is_sparse,
+    is_sparse_frame,
+    only_counted,
+)
+from viewfuse.data.precision import TOO_CLOSE, are_whole_numbers_lost, exact_frame, filled, has_long_numbers
 from viewfuse.data.sparse_tables import canonical, check_sparse, placed_rows
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils import memory
@@ -30,6 +38,7 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     With `allow_disjoint` a frame may share no label with others, unless its labels are others' spelled otherwise.
     Returns the views, and the labels where there are any.
     """
+    given = _with_levels_in_order(given)
     frames = {name: view for name, view in given.items() if view is not None}
     labelled = {name: view.index for name, view in frames.items() if has_row_labels(view)}
     if any(index.dtype.kind in "iu" for index in labelled.values()):
@@ -49,10 +58,38 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     joined = dict(given)
     for name, view in frames.items():
         if is_sparse_frame(view):
-            view = AnnotatedTable(canonical(view.sparse.to_coo()), view.index, list(view.columns))
+            view = AnnotatedTable(canonical(sparse_frame(name, view)), view.index, list(view.columns))
         is_frame = not isinstance(view, AnnotatedTable)
         joined[name] = exact_frame(view).reindex(union) if is_frame else view.in_order(union)
     return joined, union
+
+
+def _with_levels_in_order(given: dict[str, Any]) -> dict[str, Any]:
+    """The views, with the levels of row labels that have several in one order, by the names of the levels."""
+    found = dict(given)
+    several = {name: view for name, view in given.items() if hasattr(view, "iloc") and view.index.nlevels > 1}
+    first: list[Hashable] = []
+    for name, view in several.items():
+        own = list(view.index.names)
+        first = first or own
+        moved = [
+            level for level in own if level is not None and level in first and own.index(level) != first.index(level)
+        ]
+        if moved and (len(set(own)) < len(own) or None in own or set(own) != set(first)):
+            fault = f"view {name!r} has row labels of {own}, but view {next(iter(several))!r} of {first}"
+            raise DataError(f"{fault}; give both the same levels, in the same order")
+        if moved:
+            found[name] = view.set_axis(view.index.reorder_levels([own.index(level) for level in first]))
+    return found
+
+
+def sparse_frame(name: str, view: Any) -> Any:
+    """The matrix of a frame with sparse columns; refuses whole numbers that are the same as floats of 64 bits."""
+    for c in range(view.shape[1]):
+        cells = view.iloc[:, c].array.sp_values
+        if has_long_numbers(cells) and are_whole_numbers_lost(cells):
+            raise DataError(f"view {name!r}, column {c} ({view.columns[c]!r}): {TOO_CLOSE}")
+    return view.sparse.to_coo()
 
 
 def _check_labels(where: str, index: Any) -> None:
@@ -107,6 +144,11 @@ def checked_ids(ids: Any, n: int) -> NDArray[Any]:
         if (first := seen.setdefault(name, row)) != row:
             raise DataError(f"id {name!r} appears twice, in rows {first} and {row}; give each sample an id of its own")
     return id_array(listed)
+
+
+def as_labels(ids: NDArray[Any]) -> NDArray[Any]:
+    """Ids that name samples: as objects where they are 0, 1, 2, ..., which `only_counted` takes for row numbers."""
+    return ids.astype(object) if only_counted(ids) else ids
 
 
 def is_missing(name: Any) -> bool:

@@ -146,7 +146,7 @@ def encoded_frame(view: Any) -> Any:
     """A data frame whose columns of text, or of pandas' type category, are replaced."""
     found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
     for c, kind in enumerate(view.dtypes if len(view.shape) == 2 else ()):
-        if getattr(kind, "kind", "O") != "O":
+        if getattr(kind, "kind", "O") not in "OU":  # text of Arrow is of kind U
             continue
         there = view.iloc[:, c].notna().to_numpy()
         cells = [_stripped(cell) if one else None for cell, one in zip(view.iloc[:, c].tolist(), there, strict=True)]

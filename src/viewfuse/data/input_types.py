@@ -124,7 +124,7 @@ def are_numbered(columns: Sequence[Names]) -> bool:
 
 
 def only_counted(ids: NDArray[Any]) -> bool:
-    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples."""
+    """Whether ids are 0, 1, 2, ..., as those of arrays are: then they name no samples. Labels are objects then."""
     return ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))
 
 

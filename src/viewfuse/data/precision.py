@@ -91,6 +91,8 @@ def filled(view: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
 
 def exact_frame(view: Any) -> Any:
     """A data frame as objects where it has such numbers, which would be made floats among others; else as it is."""
+    if len(view.shape) != 2:  # which is refused elsewhere
+        return view
     kinds = (view.select_dtypes([kind]).to_numpy() for kind in ("int64", "uint64"))
     return view.astype(object) if any(map(has_long_numbers, kinds)) else view
 
@@ -101,6 +103,22 @@ def are_fewer_as_floats(numbers: Collection[int]) -> bool:
     Of `SAMPLED` numbers so many are where rounding is about `_MATTERS` of their range.
     """
     return 10 * len(set(map(float, numbers))) < 9 * len(numbers)
+
+
+def are_whole_numbers_lost(cells: NDArray[Any]) -> bool:
+    """Whether the whole numbers among the cells of a column, of which some are looked at, are fewer as floats."""
+    some = set(whole_numbers(cells[:: -(-len(cells) // SAMPLED)].tolist()))
+    return len(cells) >= ROWS_THAT_VARY and are_fewer_as_floats(some)
+
+
+def exact_table(view: Any, values: NDArray[Any]) -> NDArray[Any]:
+    """A table of pyarrow or polars as objects where it has whole numbers of 64 bits; else its values as they are."""
+    columns = view.get_columns() if hasattr(view, "get_columns") else getattr(view, "columns", ())
+    kinds = [str(getattr(column, "type", getattr(column, "dtype", ""))).lower() for column in columns]
+    if not {"int64", "uint64"} & set(kinds):
+        return values
+    listed = (column.to_pylist() if hasattr(column, "to_pylist") else column.to_list() for column in columns)
+    return np.array(list(zip(*listed, strict=True)), dtype=object)
 
 
 def whole_numbers(cells: Iterable[Any]) -> Iterator[int]:

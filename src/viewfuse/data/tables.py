@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data import precision, sparse_tables
-from viewfuse.data.alignment import AnnotatedTable
-from viewfuse.data.input_types import Mask, Names, dense_rows, is_sparse, is_sparse_frame
+from viewfuse.data.alignment import AnnotatedTable, sparse_frame
+from viewfuse.data.input_types import Mask, Names, dense_rows, has_row_labels, is_sparse, is_sparse_frame
 from viewfuse.data.precision import Offset, single
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
+from viewfuse.utils.console import some
 
 _DEEPEST = 3
 _OF_CELLS = (str, bytes, range, array, memoryview, Number)
@@ -43,7 +44,7 @@ def read_table(name: str, view: Any) -> Table:
         return Table(name, np.zeros((0, 0), dtype=np.float32), ())
     values = view.matrix if isinstance(view, AnnotatedTable) else view
     if is_sparse_frame(view):
-        values = view.sparse.to_coo()
+        values = sparse_frame(name, view)
     if not is_sparse(values):
         values = as_array(name, values)
     if values.ndim != 2:
@@ -65,6 +66,8 @@ def read_table(name: str, view: Any) -> Table:
         held = "text" if kind in "US" else f"{values.dtype} values"
         raise DataError(f"view {name!r} holds {held}, not real numbers; encode them as numbers or drop them")
     names = getattr(view, "column_names", getattr(view, "columns", None))  # tables of pyarrow have the former
+    if names is None and isinstance(view, (list, tuple)):
+        names = next((row.index for row in view if _is_named(row)), None)
     columns = range(values.shape[1]) if names is None else list(names)
     return Table(name, sparse_tables.canonical(values) if is_sparse(values) else values, columns)
 
@@ -78,7 +81,9 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     if hasattr(view, "iloc") and len(view.shape) == 2 and len(set(view.dtypes)) > 1:
         view = precision.exact_frame(view)
     if is_list:
-        view = [precision.filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in view]
+        view = [
+            precision.filled(row) if isinstance(row, np.ma.MaskedArray) else row for row in _in_column_order(name, view)
+        ]
         if any(row is None for row in view):
             width = max((np.size(row) for row in view if row is not None), default=1)
             view = [[np.nan] * width if row is None else row for row in view]
@@ -91,8 +96,10 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"view {name!r} cannot be made an array ({reason}); pass an array of numbers") from None
-    if is_list and values.dtype.kind == "f" and (np.abs(values) >= precision.EXACT).any():
-        values = np.asarray(view, dtype=object)  # whole numbers beside others
+    is_other = hasattr(view, "columns") and not hasattr(view, "iloc")  # a table of pyarrow or polars
+    if (is_list or is_other) and values.dtype.kind == "f" and (np.abs(values) >= precision.EXACT).any():
+        # There may be whole numbers beside others.
+        values = np.asarray(view, dtype=object) if is_list else precision.exact_table(view, values)
     pandas = sys.modules.get("pandas")  # which has several values for "nothing"
     if values.dtype.kind == "O" and pandas is not None:
         try:
@@ -102,6 +109,25 @@ def as_array(name: str, view: Any) -> NDArray[Any]:
             nothing = np.array(found, dtype=bool).reshape(values.shape)
         values = np.where(nothing, np.nan, values)
     return values
+
+
+def _in_column_order(name: str, rows: Sequence[Any]) -> Sequence[Any]:
+    """Rows of which those that are pandas Series, whose labels are columns, have these in the order of the first."""
+    named = {place: row for place, row in enumerate(rows) if _is_named(row)}
+    found = list(rows)
+    first: Any = next((row.index for row in named.values()), None)
+    for place, row in named.items():
+        if row.index.equals(first):
+            continue
+        if not (row.index.is_unique and set(row.index) == set(first) and len(row) == len(first)):
+            fault = f"view {name!r}, row {place} has the columns {some(row.index)}, others have {some(first)}"
+            raise DataError(f"{fault}; give every row the same columns, or a data frame")
+        found[place] = row.reindex(first)
+    return found
+
+
+def _is_named(row: Any) -> bool:
+    return has_row_labels(row) and np.ndim(row) == 1
 
 
 def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
@@ -120,8 +146,7 @@ def _numbers(table: Table, allowed: Mask, ids: NDArray[Any]) -> NDArray[Any]:
         raise NotANumber(f"{_place(table, row, column, ids)}: {reprlib.repr(cell)} {why}")
     for column in np.flatnonzero((np.abs(numbers) >= precision.EXACT).any(axis=0)).tolist():
         cells = values[~np.isnan(numbers[:, column]), column]
-        some = set(precision.whole_numbers(cells[:: -(-len(cells) // precision.SAMPLED)].tolist()))
-        if len(cells) >= precision.ROWS_THAT_VARY and precision.are_fewer_as_floats(some):
+        if precision.are_whole_numbers_lost(cells):
             raise DataError(f"view {table.name!r}, column {called(table.columns, column)}: {precision.TOO_CLOSE}")
     return numbers
 

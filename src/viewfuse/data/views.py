@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from viewfuse.data.alignment import Use, aligned, check_written, checked_ids, checked_mask, opened
+from viewfuse.data.alignment import Use, aligned, as_labels, check_written, checked_ids, checked_mask, opened
 from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, conformed, encoded_frame
 from viewfuse.data.input_types import (
     are_numbered,
@@ -111,6 +111,8 @@ class Views:
         self.ids = np.arange(n)
         if ids is not None or found_ids is not None:
             self.ids = checked_ids(found_ids if ids is None else ids, n)
+            if found_ids is not None or getattr(getattr(ids, "dtype", None), "kind", "") == "O":
+                self.ids = as_labels(self.ids)
             check_written(self.ids)
         if ids is not None and found_ids is not None and list(ids) != list(found_ids) and set(ids) == set(found_ids):
             raise DataError(

@@ -16,7 +16,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import id_array, in_words, read_alike
+from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
 from viewfuse.data.input_types import is_sparse
 from viewfuse.data.side_information.batch_labels import with_batch
@@ -128,7 +128,7 @@ class FileSource(Contents):
             self.ids, self._rows = _join(views, self.order)
         else:
             n = views[0].values.shape[0]
-            self.ids = np.arange(n) if self.ids is None else _text(self.ids)
+            self.ids = np.arange(n) if self.ids is None else as_labels(_text(self.ids))
             self._check_length(n)
         if not len(self.ids):
             raise DataError(f"{views[0].path} has no rows (0 sample(s)); it needs at least one")
@@ -266,7 +266,7 @@ def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray
         rows = np.full(len(union), ABSENT, dtype=np.int64)
         rows[[place[name] for name in ids]] = np.arange(len(ids))
         tables.append(rows)
-    return id_array(union), tables
+    return as_labels(id_array(union)), tables
 
 
 def alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:

@@ -18,9 +18,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from viewfuse.data.alignment import checked_ids
+from viewfuse.data.alignment import as_labels, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
-from viewfuse.data.input_types import is_anndata, is_mudata
+from viewfuse.data.input_types import is_anndata, is_mudata, only_counted
 from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
@@ -301,6 +301,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             "objectives": self.objectives_,
             "decisions": self.decisions_,
             "ids": encode(self.ids_[rows]),
+            "ids_are_labels": not only_counted(self.ids_),
             "cluster_names": [[label, name] for label, name in self.cluster_names_.items()],
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
@@ -334,7 +335,10 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         model.n_features_in_ = facts["n_features"]
         # The first models of format 1 had none of these.
         model.objectives_, model.decisions_ = facts.get("objectives", []), facts.get("decisions", {})
-        model.view_names_, model.ids_ = list(saved.model.names), checked_ids(decode(facts["ids"]), n)
+        ids = checked_ids(decode(facts["ids"]), n)
+        model.view_names_, model.ids_ = list(saved.model.names), ids
+        if facts.get("ids_are_labels", False):
+            model.ids_ = as_labels(ids)
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)

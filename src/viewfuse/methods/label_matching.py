@@ -56,7 +56,8 @@ class FormerLabels(NamedTuple):
         rows = {name: row for row, name in enumerate(former.ids_.tolist())}
         found = np.array([rows.get(name, UNKNOWN) for name in views.ids.tolist()])
         known = found != UNKNOWN
-        by_ids = known.sum() >= 0.1 * min(len(rows), len(views)) and not only_counted(views.ids)
+        is_counted = only_counted(views.ids) or only_counted(former.ids_)
+        by_ids = known.sum() >= 0.1 * min(len(rows), len(views)) and not is_counted
         if by_ids:
             labels = former._clusters()[found]
         else:

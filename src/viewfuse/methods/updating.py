@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
-from viewfuse.data.alignment import check_written, checked_ids
+from viewfuse.data.alignment import as_labels, check_written, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.input_types import only_counted
 from viewfuse.data.side_information.knowledge import Guidance, Knowledge
@@ -329,7 +329,7 @@ def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
         raise DataError(f"id {twice[0]!r}{more} among the training samples already; {cure}")
     found = checked_ids([*old.tolist(), *new.tolist()], len(old) + len(new))
     check_written(found)
-    return found
+    return found if only_counted(old) else as_labels(found)
 
 
 def _same_columns(complete: Callable[[Any], tuple[Views, list[EmptyCells]]], X: Any) -> Views:

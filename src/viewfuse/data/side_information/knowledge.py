@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.precision import is_number, objects_as_numbers
-from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest, id_key
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest, key_of
 from viewfuse.data.side_information.pairs import CANNOT, MUST, Pairs
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
@@ -169,7 +169,7 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
     if (listed := by_id(given, ids, "sample_weight")) is None:
         cells = as_objects(given)
     else:
-        cells = np.array([listed.get(id_key(one)) for one in ids.tolist()], dtype=object)
+        cells = np.array(list(map(listed.get, map(key_of(ids), ids.tolist()))), dtype=object)
     if cells.shape != (len(ids),):
         raise DataError(f"sample_weight is of shape {cells.shape} for {len(ids):,} samples; give one number each")
     numbers = objects_as_numbers(cells[:, None])
@@ -181,7 +181,15 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
         raise DataError(f"{fault}; give numbers of at least 0, one for every sample")
     if not found.any():
         raise DataError("every sample_weight is zero, so there is nothing to learn from; give some a weight above 0")
-    return None if (found == found[0]).all() else found / found.mean()
+    if (found == found[0]).all():
+        return None
+    found = found / _unit(float(found.max()))
+    return np.asarray(found / found.mean())
+
+
+def _unit(largest: float) -> float:
+    """What weights are divided by before they are added up: 1, or the largest where the sum would be infinite or 0."""
+    return 1.0 if 1e-200 < largest < 1e200 else largest
 
 
 def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
@@ -204,5 +212,8 @@ def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | No
             cure = "give a number above 0, or leave the view out"
             raise SettingError(Setting("view_weights"), f" of {name!r} is {given[name]!r}; {cure}")
         found.append(weight)
-    mean = sum(found) / max(len(found), 1)
-    return None if len(set(found)) < 2 else tuple(weight / mean for weight in found)
+    if len(set(found)) < 2:
+        return None
+    found = [weight / _unit(max(found)) for weight in found]
+    mean = sum(found) / len(found)
+    return tuple(weight / mean for weight in found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
@@ -86,7 +86,7 @@ def labels_of(given: Any, ids: NDArray[Any], what: str) -> list[str]:
         if len(found) != len(ids):
             raise DataError(f"{what} has {len(found):,} labels for {len(ids):,} samples; {cure}")
         return [_written(one) for one in found]
-    samples = [id_key(one) for one in ids.tolist()]
+    samples = list(map(key_of(ids), ids.tolist()))
     named = [name for name, label in listed.items() if _written(label)]
     known = set(samples)
     strange = [name for name in named if name not in known]
@@ -121,18 +121,34 @@ def as_objects(given: Any) -> NDArray[np.object_]:
 
 
 def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
-    """By `id_key` the values of a mapping, or of a pandas Series beside samples with ids; None of what is in order."""
-    is_series = has_row_labels(given) and np.ndim(given) == 1 and not only_counted(ids)
-    if not isinstance(given, Mapping) and not is_series:
+    """By `key_of` the values of a mapping, or of a pandas Series beside samples with ids; None of what is in order."""
+    is_series = hasattr(given, "iloc") and np.ndim(given) == 1
+    if not isinstance(given, Mapping) and not (is_series and has_row_labels(given) and not only_counted(ids)):
+        if is_series:
+            _warn_of_order(given.index.tolist(), ids.tolist(), what)
         return None
     listed: dict[str, Any] = {}
+    key = key_of(ids)
     for name, value in given.items():
-        if id_key(name) in listed:
-            raise DataError(f"{what} names the id {id_key(name)!r} twice; keep one")
-        listed[id_key(name)] = value
+        if key(name) in listed:
+            raise DataError(f"{what} names the id {key(name)!r} twice; keep one")
+        listed[key(name)] = value
     return listed
 
 
-def id_key(name: Hashable) -> str:
+def _warn_of_order(index: list[Hashable], ids: list[Hashable], what: str) -> None:
+    """Warn where what is taken in order has the ids of the samples as index, but in another order."""
+    if index != ids and len(index) == len(ids) and set(index) == set(ids):
+        fault = f"{what} is taken in its order, though its index has the ids of the samples in another one"
+        cure = f"give {what}.to_numpy() if that is meant, else put it into the order of the samples"
+        warn(SuspiciousDataWarning(f"{fault}; {cure}"))
+
+
+def key_of(ids: NDArray[Any]) -> Callable[[Hashable], str]:
+    """What ids are compared by: as files have them, or as they are where two of the samples would be one."""
+    return _in_files if len(set(map(_in_files, ids.tolist()))) == len(ids) else str
+
+
+def _in_files(name: Hashable) -> str:
     """An id as files have it, see `viewfuse.io.source.alike`."""
     return normalize("NFC", str(name).strip())

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from viewfuse.data.alignment import plainly
-from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, id_key
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, key_of
 from viewfuse.errors import DataError
 
 MUST, CANNOT = "must_link", "cannot_link"
@@ -144,7 +144,8 @@ def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], li
     """The row numbers of pairs, and where each was given."""
     if given is None:
         return [], []
-    rows_of = {id_key(one): row for row, one in enumerate(ids.tolist())}
+    key = key_of(ids)
+    rows_of = {key(one): row for row, one in enumerate(ids.tolist())}
     if isinstance(given, PairTable):
         cells: list[list[Any]] = [list(pair) for pair in given.rows]
         places = given.places
@@ -159,10 +160,10 @@ def _read(given: Any, ids: NDArray[Any], name: str) -> tuple[list[list[int]], li
         places = [f"{name}[{i}]" for i in range(len(cells))]
         flat = [one for pair in cells for one in pair]
         whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in flat)
-        if whole and not any(id_key(one) in rows_of for one in flat) and all(0 <= one < len(ids) for one in flat):
+        if whole and not any(key(one) in rows_of for one in flat) and all(0 <= one < len(ids) for one in flat):
             return cells, places  # integers, none of which is an id, are row numbers
     for pair, place in zip(cells, places, strict=True):
         for one in pair:
-            if id_key(one) not in rows_of:
+            if key(one) not in rows_of:
                 raise DataError(f"{place}: {str(one)!r} is no id, but {str(ids[0])!r} is; write ids alike")
-    return [[rows_of[id_key(one)] for one in pair] for pair in cells], list(places)
+    return [[rows_of[key(one)] for one in pair] for pair in cells], list(places)
