@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import h5py
@@ -411,6 +412,33 @@ def test_row_numbers_that_pandas_stored_are_neither_ids_nor_features(tmp_path):
         read = read_views(tmp_path / "a.parquet", **options)
         assert read.ids.tolist() == [7, 9, 10]
         assert read.widths == (1,)
+
+
+SAVED = r"the ids are the row labels that pandas saved \(7, 3, 9\), not column 'age'; id_column='age' takes that"
+
+
+@pytest.mark.parametrize(
+    ("column", "index", "ids"),
+    [
+        ("age", [7, 3, 9], [7, 3, 9]),
+        ("size", [7, 3, 9], [7, 3, 9]),
+        ("age", [0, 1, 2], [30, 40, 50]),  # row numbers
+        ("age", [7, 7, 9], [30, 40, 50]),
+        ("Patient ID", [7, 3, 9], [30, 40, 50]),
+        ("patientId", [7, 3, 9], [30, 40, 50]),
+    ],
+)
+def test_whole_numbers_that_pandas_saved_as_an_index_are_ids(tmp_path, column, index, ids):
+    """Unless they cannot be, or the first column is called like one of ids."""
+    numbers = [0.5, 1.5, 2.5] if column == "size" else [30, 40, 50]
+    frame = pd.DataFrame({column: numbers, "x": [1.0, 2.0, 3.0]}, index=pd.Index(index))
+    frame.to_parquet(tmp_path / "a.parquet")
+    warned = column == "age" and ids == index
+    with pytest.warns(SuspiciousDataWarning, match=SAVED) if warned else nullcontext():
+        read = read_views(tmp_path / "a.parquet")
+    assert (read.ids.tolist(), read.columns) == (ids, ([column, "x"] if ids == index else ["x"],))
+    if warned:
+        assert read_views(tmp_path / "a.parquet", id_column="age").ids.tolist() == [30, 40, 50]
 
 
 def test_large_numbers_as_ids_keep_all_their_digits(tmp_path):

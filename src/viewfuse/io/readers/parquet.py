@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ from viewfuse.utils.console import needed, some, warn
 from viewfuse.utils.settings import Setting
 
 _SHOWN = 8
+_WHOLE = ("int", "uint")
+NAMELESS = "__index_level_"
+"""What pandas calls an index without a name."""
+_ID = re.compile(r"(^|[\W_])ids?$|(?-i:[a-z]I[Dd]s?$)", re.IGNORECASE)
+"""How columns of ids are called."""
 
 
 def read_parquet(job: ReadJob) -> list[FileView]:
@@ -36,7 +42,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     schema = file.schema_arrow
     check_repeated(path, schema.names)
     kinds = {field.name: field.type for field in schema}
-    names, id_column = _names_and_id(path, schema, kinds, reading.id_column)
+    names, id_column = _names_and_id(path, file, kinds, reading.id_column)
     columns, unread = reading.chosen(path, [name for name in names if name != id_column])
     lists = [name for name in columns if is_list(kinds[name])]
     if reading.blocks is not None:
@@ -50,7 +56,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     if not facts.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     kind = str(kinds[id_column])
-    if not is_text(kind) and not kind.startswith(("int", "uint")):
+    if not is_text(kind) and not kind.startswith(_WHOLE):
         fault = f"{path}: column {id_column!r} holds no ids but {kind} values; name the column of ids with "
         raise DataError(fault, Setting("id_column"))
     cells = file.read(columns=[id_column]).column(id_column)
@@ -58,13 +64,19 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     return [FileView(path, name, *_view(path, file, kinds, own, ids), ids, unread) for name, own in views.items()]
 
 
-def _names_and_id(path: Path, schema: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
-    """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
+def saved_index(schema: Any) -> list[str]:
+    """The columns that hold the index of a pandas frame."""
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    index = [name for name in stored if isinstance(name, str) and name in kinds]
+    return [name for name in stored if isinstance(name, str) and name in schema.names]
+
+
+def _names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
+    """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
+    index = saved_index(file.schema_arrow)
     # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-    nothing = {name for name in index if name.startswith("__index_level_") and not is_text(kinds[name])}
-    names = [name for name in schema.names if name not in nothing]
+    nothing = {name for name in index if name.startswith(NAMELESS) and not is_text(kinds[name])}
+    nothing -= {id_column or _labels_of_rows(path, file, kinds, index)}
+    names = [name for name in file.schema_arrow.names if name not in nothing]
     index = [name for name in index if name not in nothing]
     if id_column is not None and id_column not in names:
         raise DataError(f"{path} has no column {id_column!r}; it has {names[:8]}; name one of these")
@@ -74,6 +86,22 @@ def _names_and_id(path: Path, schema: Any, kinds: Mapping[str, Any], id_column: 
         fault = f"{path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
         raise DataError(fault, Setting("id_column"))
     return names, id_column or (index or names)[0]
+
+
+def _labels_of_rows(path: Path, file: Any, kinds: Mapping[str, Any], index: list[str]) -> str | None:
+    """The index without a name, if it holds whole numbers that may be ids, and the first column seems to hold none."""
+    first = file.schema_arrow.names[0]
+    if len(index) != 1 or not index[0].startswith(NAMELESS) or is_text(kinds[first]) or _ID.search(first):
+        return None
+    if not str(kinds[index[0]]).startswith(_WHOLE):
+        return None
+    labels = file.read(columns=index).column(0).to_pylist()
+    if len(set(labels)) < len(labels) or labels == list(range(len(labels))):
+        return None
+    if first != index[0] and str(kinds[first]).startswith(_WHOLE):
+        labelled = f"{path}: the ids are the row labels that pandas saved ({some(labels)}), not column {first!r}; "
+        warn(SuspiciousDataWarning(labelled, Setting("id_column", first), " takes that"))
+    return index[0]
 
 
 def _warn_ignored(path: Path, kinds: Mapping[str, Any], lists: list[str], columns: list[str]) -> None:
