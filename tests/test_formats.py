@@ -121,6 +121,15 @@ def save_as_matlab_73(path, variables):
     path.write_bytes(content)
 
 
+@pytest.mark.parametrize("write", [io.savemat, save_as_matlab_73])
+def test_variables_of_matlab_that_are_left_out_are_warned_of(tmp_path, full, write):
+    named = {f"X{v + 1}": view for v, view in enumerate(full)}
+    write(tmp_path / "set.mat", {**named, "Y": np.arange(20.0)[:, None], "rna": np.ones((20, 2)), "k": np.ones((1, 1))})
+    said = r"set\.mat: 1 array\(s\) are left out: 'rna' \(of shape \(20, 2\), not called like the views\); store"
+    with pytest.warns(SuspiciousDataWarning, match=said):
+        assert open_source(tmp_path / "set.mat").names == ("X1", "X2", "X3")
+
+
 def test_links_in_matlab_73(tmp_path, full):
     path = tmp_path / "set.mat"
     save_as_matlab_73(path, {"X1": sparse.csr_matrix(full[0]), "X2": full[1], "X3": full[2]})
