@@ -155,6 +155,31 @@ def test_bad_text_is_refused(tmp_path, content, words):
         read_views(path, id_column="patient")
 
 
+@pytest.mark.parametrize("rows", ["a,1,2,\nb,4,5,\n", "a,1,2,3\nb,4,5,6\n", "7,1,2,\n\n8,4,5,6\n"])
+def test_ids_without_a_name_in_the_header_are_refused(tmp_path, rows):
+    """R's write.table leaves it out; with an empty last column ids were read as such, and all others were shifted."""
+    (tmp_path / "a.csv").write_text(f"x,y,z\n{rows}")
+    said = r"a\.csv: all rows have 4 cells, but the header has 3, so the ids may lack a name; name the column of ids"
+    with pytest.raises(DataError, match=said):
+        read_views(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("id,y,z\na,1,2,\nb,4,5,\n", {}),
+        ("x,y,z\na,1,2,\nb,4,5,\n", {"id_column": "x"}),
+        ("x,y,z,\na,1,2,\nb,4,5,\n", {}),
+        ("x,y,z\na,1,2,\nb,4,5\n", {}),
+        (",y,z\na,1,2,\nb,4,5,\n", {}),
+    ],
+)
+def test_empty_cells_at_the_end_of_lines_are_no_column(tmp_path, text, options):
+    (tmp_path / "a.csv").write_text(text)
+    read = read_views(tmp_path / "a.csv", **options)
+    assert (read.ids.tolist(), read.columns) == (["a", "b"], (["y", "z"],))
+
+
 @pytest.mark.parametrize("paths", ["nowhere.npz", [], ["a.csv", "b.npz"]])
 def test_other_files_are_refused(tmp_path, paths, monkeypatch):
     monkeypatch.chdir(tmp_path)

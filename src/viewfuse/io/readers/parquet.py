@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from viewfuse.data.precision import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.text import Cells, check_repeated, pick_columns
+from viewfuse.io.readers.text import ID_NAME, Cells, check_repeated, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, some, warn
@@ -23,8 +22,6 @@ _SHOWN = 8
 _WHOLE = ("int", "uint")
 NAMELESS = "__index_level_"
 """What pandas calls an index without a name."""
-_ID = re.compile(r"(^|[\W_])ids?$|(?-i:[a-z]I[Dd]s?$)", re.IGNORECASE)
-"""How columns of ids are called."""
 
 
 def read_parquet(job: ReadJob) -> list[FileView]:
@@ -91,7 +88,7 @@ def _names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: st
 def _labels_of_rows(path: Path, file: Any, kinds: Mapping[str, Any], index: list[str]) -> str | None:
     """The index without a name, if it holds whole numbers that may be ids, and the first column seems to hold none."""
     first = file.schema_arrow.names[0]
-    if len(index) != 1 or not index[0].startswith(NAMELESS) or is_text(kinds[first]) or _ID.search(first):
+    if len(index) != 1 or not index[0].startswith(NAMELESS) or is_text(kinds[first]) or ID_NAME.search(first):
         return None
     if not str(kinds[index[0]]).startswith(_WHOLE):
         return None
