@@ -119,9 +119,11 @@ def _view(
         raise DataError(f"{path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
     if lists:
         return _read_lists(path, file, lists[0], str(kinds[lists[0]].value_type))
-    text = [c for c, column in enumerate(columns) if is_text(kinds[column])]
-    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column])]
-    if wrong := sorted(set(range(len(columns))) - {*text, *plain}):
+    values = _categories(file.schema_arrow)
+    known = [c for c, column in enumerate(columns) if column in values]
+    text = [c for c, column in enumerate(columns) if is_text(kinds[column]) and c not in known]
+    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column]) and c not in known]
+    if wrong := sorted(set(range(len(columns))) - {*known, *text, *plain}):
         fault = f"{path}, column {columns[wrong[0]]!r} holds {kinds[columns[wrong[0]]]} values, not numbers"
         raise DataError(f"{fault}; encode it or drop the column")
     reader, n = Cells(path, columns), 0
@@ -132,9 +134,18 @@ def _view(
         for c in text:
             cells = [cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist()]
             block[:, c] = reader.column(c, cells, ids[n : n + len(batch)])
+        for c in known:
+            block[:, c] = reader.category(c, batch.column(columns[c]).to_pylist())
         reader.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
         n += len(batch)
     return reader.part(0, len(columns))
+
+
+def _categories(schema: Any) -> set[str]:
+    """Columns that are categories in the pandas frame; those of whole numbers are stored like any numbers."""
+    saved = (schema.pandas_metadata or {}).get("columns", [])
+    names = {one.get("field_name") for one in saved if one.get("pandas_type") == "categorical"}
+    return {field.name for field in schema if field.name in names and (is_text(field.type) or is_numeric(field.type))}
 
 
 def is_list(kind: Any) -> bool:

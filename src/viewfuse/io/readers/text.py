@@ -324,6 +324,18 @@ class Cells:
             found[row] = value
         return found
 
+    def category(self, c: int, cells: Sequence[Any]) -> NDArray[np.float64]:
+        """The cells of one column, which are values whatever they look like, as numbers of their texts."""
+        values, found = self.texts.setdefault(c, TextValues()), np.full(len(cells), nan)
+        for row, cell in enumerate(cells):
+            text = "" if cell is None else str(cell).strip()
+            if not is_nothing(text):
+                code = values.code(text)
+                if code is None:
+                    raise DataError(f"{self._path}, column {self._columns[c]!r}{TOO_MANY}", *DROP)
+                found[row] = code
+        return found
+
     def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
         """Say what is wrong with a cell unlike the others of its column: of text and numbers, with the text."""
         column, unlike = f"column {self._columns[c]!r}", "unlike other cells of the column; correct it, or empty it if"
