@@ -183,6 +183,49 @@ def test_numbers_called_like_values_are_matched_as_numbers(shop):
         model.complete({"shop": doses.assign(**{"dose = 9": 1.5})})
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[3, 1, 3, None, 2], ["1", "2", "1", "2", "2"], [0.5, 1.0, 1.0, None, 2.0], [True, False, True, True, None]],
+)
+def test_categories_of_pandas_are_the_same_in_parquet(tmp_path, values):
+    """Those of whole numbers, which Parquet stores like any numbers, became numbers."""
+    frame = pd.DataFrame({"stage": pd.Categorical(values), "x": np.arange(5.0)}, index=pd.Index([*"abcde"], name="id"))
+    frame.to_parquet(tmp_path / "a.parquet")
+    read, known = read_views(tmp_path / "a.parquet"), Views({"a": frame})
+    assert read.columns == known.columns
+    assert np.array_equal(read.arrays[0], known.arrays[0], equal_nan=True)
+    many = pd.DataFrame({"stage": pd.Categorical(range(MOST_VALUES + 1)), "x": 1.0})
+    many.set_index(many.index.astype(str)).to_parquet(tmp_path / "many.parquet")
+    with pytest.raises(DataError, match="column 'stage' has more than 256 different texts"):
+        read_views(tmp_path / "many.parquet")
+
+
+WORDS_OF_TCGA = [
+    "Not Available",
+    "[Not Available]",
+    "[Not Applicable]",
+    "[Unknown]",
+    "[Not Evaluated]",
+    "not reported",
+    "'--",
+]
+
+
+@pytest.mark.parametrize("word", WORDS_OF_TCGA)
+def test_words_of_clinical_tables_for_nothing_are_empty_cells(tmp_path, word):
+    """They were a value of their own, or refused among numbers."""
+    ids = pd.Index([*"abcd"], name="id")
+    frame = pd.DataFrame({"stage": [word, "II", "I", "II"], "kind": ["x", "y", word, "y"]}, index=ids)
+    assert Views({"a": frame}).columns == (["stage = I", "stage = II", "kind = x", "kind = y"],)
+    frame["age"] = ["61", word, "55.5", "70"]
+    frame.to_csv(tmp_path / "a.csv")
+    frame.to_parquet(tmp_path / "b.parquet")
+    for file in ("a.csv", "b.parquet"):
+        read = read_views(tmp_path / file)
+        assert read.columns == (["stage = I", "stage = II", "kind = x", "kind = y", "age"],)
+        assert np.array_equal(read.arrays[0][:, 4], [61, np.nan, 55.5, 70], equal_nan=True)
+
+
 def test_names_of_samples_are_no_category(shop):
     with pytest.raises(DataError, match=r"view 'shop', column 'brand' has 24 different texts.*no category"):
         fitted(shop.assign(brand=[f"item {i}" for i in range(24)]))

@@ -330,6 +330,23 @@ def test_score_against_data_that_carry_labels(tmp_path):
     assert json.loads(run("score", tmp_path / "labels.csv", tmp_path / "data.npz", "--json").output)["accuracy"] == 1
 
 
+@pytest.mark.parametrize("unknown", ["", "NA", "-1", "-1.0", "nan", "<NA>", " n/a "])
+def test_labels_that_name_no_class_are_left_out_of_the_score(tmp_path, unknown):
+    (tmp_path / "labels.csv").write_text("id,label\na,5\nb,5\nc,7\nd,7\n")
+    (tmp_path / "truth.csv").write_text(f"id,label\na ,x\n b,x \nc,y\nd,{unknown}\n")
+    files = tmp_path / "labels.csv", tmp_path / "truth.csv"
+    for pair in (files, files[::-1]):
+        said = run("score", *pair)
+        assert (
+            f"{files[1]}: 1 label names no class (empty, NA or -1), such as that of 'd'; they are left" in said.stderr
+        )
+        assert " ".join(said.stdout.split()) == "samples 3 without a partner 0 accuracy 1.0 NMI 1.0 ARI 1.0"
+    (tmp_path / "none.csv").write_text("id,label\n" + "".join(f"{name},{unknown}\n" for name in "abcd"))
+    assert "share no id whose label is known in both" in run("score", files[0], tmp_path / "none.csv").output
+    (tmp_path / "twice.csv").write_text("id,label\na,x\na ,y\n")
+    assert "id 'a' appears twice" in run("score", files[0], tmp_path / "twice.csv").output
+
+
 @pytest.mark.usefixtures("quick_map")
 def test_nothing_is_overwritten_without_being_told(omics, tmp_path):
     files, _ = omics

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import h5py
@@ -118,6 +119,15 @@ def save_as_matlab_73(path, variables):
     content = bytearray(path.read_bytes())
     content[:124] = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Mon Jan 01 00:00:00 2024 HDF5".ljust(124)
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("write", [io.savemat, save_as_matlab_73])
+def test_variables_of_matlab_that_are_left_out_are_warned_of(tmp_path, full, write):
+    named = {f"X{v + 1}": view for v, view in enumerate(full)}
+    write(tmp_path / "set.mat", {**named, "Y": np.arange(20.0)[:, None], "rna": np.ones((20, 2)), "k": np.ones((1, 1))})
+    said = r"set\.mat: 1 array\(s\) are left out: 'rna' \(of shape \(20, 2\), not called like the views\); store"
+    with pytest.warns(SuspiciousDataWarning, match=said):
+        assert open_source(tmp_path / "set.mat").names == ("X1", "X2", "X3")
 
 
 def test_links_in_matlab_73(tmp_path, full):
@@ -411,6 +421,33 @@ def test_row_numbers_that_pandas_stored_are_neither_ids_nor_features(tmp_path):
         read = read_views(tmp_path / "a.parquet", **options)
         assert read.ids.tolist() == [7, 9, 10]
         assert read.widths == (1,)
+
+
+SAVED = r"the ids are the row labels that pandas saved \(7, 3, 9\), not column 'age'; id_column='age' takes that"
+
+
+@pytest.mark.parametrize(
+    ("column", "index", "ids"),
+    [
+        ("age", [7, 3, 9], [7, 3, 9]),
+        ("size", [7, 3, 9], [7, 3, 9]),
+        ("age", [0, 1, 2], [30, 40, 50]),  # row numbers
+        ("age", [7, 7, 9], [30, 40, 50]),
+        ("Patient ID", [7, 3, 9], [30, 40, 50]),
+        ("patientId", [7, 3, 9], [30, 40, 50]),
+    ],
+)
+def test_whole_numbers_that_pandas_saved_as_an_index_are_ids(tmp_path, column, index, ids):
+    """Unless they cannot be, or the first column is called like one of ids."""
+    numbers = [0.5, 1.5, 2.5] if column == "size" else [30, 40, 50]
+    frame = pd.DataFrame({column: numbers, "x": [1.0, 2.0, 3.0]}, index=pd.Index(index))
+    frame.to_parquet(tmp_path / "a.parquet")
+    warned = column == "age" and ids == index
+    with pytest.warns(SuspiciousDataWarning, match=SAVED) if warned else nullcontext():
+        read = read_views(tmp_path / "a.parquet")
+    assert (read.ids.tolist(), read.columns) == (ids, ([column, "x"] if ids == index else ["x"],))
+    if warned:
+        assert read_views(tmp_path / "a.parquet", id_column="age").ids.tolist() == [30, 40, 50]
 
 
 def test_large_numbers_as_ids_keep_all_their_digits(tmp_path):

@@ -203,6 +203,15 @@ def test_ids_of_shards_are_text_or_numbers_and_nothing_that_holds_such(tmp_path)
         Shards(tmp_path / "a.parquet")
 
 
+@pytest.mark.parametrize("name", ["patient", None])
+def test_the_index_of_shards_is_their_ids(tmp_path, name):
+    """The first column, a price, was."""
+    pytest.importorskip("pyarrow")
+    index = pd.Index(["a", "b"] if name is None else [7, 9], name=name)
+    pd.DataFrame({"price": [5, 6], "v": [[1.0], [2.0]]}, index=index).to_parquet(tmp_path / "a.parquet")
+    assert Shards(tmp_path / "a.parquet").layout.id_column == (name or "__index_level_0__")
+
+
 def test_rows_with_two_labels_are_asked_about(tmp_path):
     """The second one was taken for a measurement."""
     pytest.importorskip("pyarrow")

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from conftest import make_blobs
-from viewfuse import DataError, EmptySampleWarning, Views, read_views
+from viewfuse import DataError, EmptySampleWarning, SuspiciousDataWarning, Views, read_views
+from viewfuse.io.readers import open_source
 
 
 @pytest.fixture
@@ -41,7 +42,51 @@ def test_npz(tmp_path, views, write):
 def test_numbered_views_come_in_their_order_and_alone(tmp_path):
     arrays = {f"view_{v}": np.full((3, v + 1), float(v)) for v in (10, 2, 0)}
     np.savez(tmp_path / "data.npz", **arrays, counts=np.ones((3, 2)), class_names=["a", "b"])
-    assert read_views(tmp_path / "data.npz").names == ("view_0", "view_2", "view_10")
+    said = r"1 array\(s\) are left out: 'counts' \(the views are those called view_0, view_1, ...\); store what matters"
+    with pytest.warns(SuspiciousDataWarning, match=said):
+        assert read_views(tmp_path / "data.npz").names == ("view_0", "view_2", "view_10")
+
+
+@pytest.mark.parametrize("name", ["Y", "y", "label", "Labels", "gt", "labels", "ground_truth"])
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (1, 6)])
+def test_a_column_of_labels_is_no_view(tmp_path, name, shape):
+    """Clusters were learned of it."""
+    x, labels = np.arange(18.0).reshape(6, 3), np.arange(6) % 2
+    arrays = {"X1": x, "X2": x + 1, name: labels.reshape(shape)}
+    np.savez(tmp_path / "set.npz", **arrays)
+    (tmp_path / "set").mkdir()
+    for one, array in arrays.items():
+        np.save(tmp_path / "set" / f"{one}.npy", array)
+    for path in (tmp_path / "set.npz", tmp_path / "set"):
+        source = open_source(path)
+        assert (source.names, source.labels.tolist()) == (("X1", "X2"), labels.tolist())
+
+
+def test_a_view_may_be_called_like_labels(tmp_path):
+    """Also that of a single sample, and the only one."""
+    for arrays in (
+        {"X": np.ones((4, 3)), "Y": np.ones((4, 2))}, {"X": np.ones((1, 3)), "Y": np.ones((1, 2))}, {"Y": np.eye(4, 1)},
+    ):  # fmt: skip
+        np.savez(tmp_path / "set.npz", **arrays)
+        source = open_source(tmp_path / "set.npz")
+        assert (source.names, source.labels) == (tuple(arrays), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "why"),
+    [
+        ("image", np.zeros((6, 2, 2)), r"of shape \(6, 2, 2\), not \(samples, columns\)"),
+        ("names", np.arange(6), r"of shape \(6,\), not \(samples, columns\)"),
+        ("y", np.arange(4), r"of shape \(4,\), not one label per sample"),
+        ("Y", np.arange(6)[:, None], "'labels' holds the labels"),
+    ],
+)
+def test_arrays_that_are_left_out_are_warned_of(tmp_path, name, array, why):
+    labels = {} if name == "y" else {"labels": np.arange(6)[:, None]}
+    np.savez(tmp_path / "set.npz", **{"X": np.ones((6, 3)), **labels, name: array, "k": 3})
+    with pytest.warns(SuspiciousDataWarning, match=rf"set\.npz: 1 array\(s\) are left out: '{name}' \({why}\)"):
+        source = open_source(tmp_path / "set.npz")
+    assert (source.names, source.labels is None) == (("X",), name == "y")
 
 
 @pytest.mark.slow
@@ -108,6 +153,31 @@ def test_bad_text_is_refused(tmp_path, content, words):
         DataError, match=r"has no column 'patient'|needs a header|has a header but no rows|cannot be read as text"
     ):
         read_views(path, id_column="patient")
+
+
+@pytest.mark.parametrize("rows", ["a,1,2,\nb,4,5,\n", "a,1,2,3\nb,4,5,6\n", "7,1,2,\n\n8,4,5,6\n"])
+def test_ids_without_a_name_in_the_header_are_refused(tmp_path, rows):
+    """R's write.table leaves it out; with an empty last column ids were read as such, and all others were shifted."""
+    (tmp_path / "a.csv").write_text(f"x,y,z\n{rows}")
+    said = r"a\.csv: all rows have 4 cells, but the header has 3, so the ids may lack a name; name the column of ids"
+    with pytest.raises(DataError, match=said):
+        read_views(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("id,y,z\na,1,2,\nb,4,5,\n", {}),
+        ("x,y,z\na,1,2,\nb,4,5,\n", {"id_column": "x"}),
+        ("x,y,z,\na,1,2,\nb,4,5,\n", {}),
+        ("x,y,z\na,1,2,\nb,4,5\n", {}),
+        (",y,z\na,1,2,\nb,4,5,\n", {}),
+    ],
+)
+def test_empty_cells_at_the_end_of_lines_are_no_column(tmp_path, text, options):
+    (tmp_path / "a.csv").write_text(text)
+    read = read_views(tmp_path / "a.csv", **options)
+    assert (read.ids.tolist(), read.columns) == (["a", "b"], (["y", "z"],))
 
 
 @pytest.mark.parametrize("paths", ["nowhere.npz", [], ["a.csv", "b.npz"]])

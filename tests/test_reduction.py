@@ -207,6 +207,15 @@ def test_log1p_is_the_components_of_logarithms_and_keeps_a_lone_column():
     np.testing.assert_allclose(kept.invert(kept.apply(lone)), lone, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("share", "how"), [(0.2, "pca"), (0.08, "words"), (0.005, "links")])
+def test_tables_of_zeros_and_ones_are_called_binary(share, how):
+    """Mutations were called words; how they are reduced stays, as it makes up for samples with many of them."""
+    values = (rng().random((60, 2 * WIDE)) < share).astype(np.float32)
+    assert (fit_front_end(values, everyone(values)).how, kind_of(values, everyone(values)).said) == (how, "binary")
+    for other, name in ((2 * values, "intensities" if how == "pca" else "words"), (values - 0.5, "measurements")):
+        assert kind_of(other, everyone(other)).said == name
+
+
 def test_length_of_a_text_hardly_matters_to_words():
     values = (texts() > 0).astype(np.float32)  # log(1 + x) of 0 and 1 keeps proportions
     front_end = fit_front_end(values, everyone(values), "words")

@@ -172,6 +172,23 @@ def test_known_columns_are_compared_as_score_compares(folder, tmp_path):
     assert [one["name"] for one in payload(text)["runs"][0]["columns"]] == ["class", "age", "novelty"]
 
 
+def test_known_columns_take_minus_one_and_empty_cells_for_nothing(folder, tmp_path, capsys):
+    """-1 is a class beside another number below 0, and where there is only one other class."""
+    run = read_run(folder)
+    cells = [(" NA ", "-1", "-1", "none"), ("x", "0", "-2", "a"), ("y", "1", "0", "<NA>"), ("y", "-1", "0", "a")]
+    lines = [
+        f" {name} ,{','.join([*own, str(i % 2 * 2 - 1)])}"
+        for i, (name, own) in enumerate(zip(run.ids[:4], cells, strict=True))
+    ]
+    (tmp_path / "known.csv").write_text("id,kind,class,copies,drug,side\n" + "\n".join(lines))
+    kind, group, copies, drug, side = columns_for(run, read_known(tmp_path / "known.csv"))
+    assert [one.levels for one in (kind, group, copies, drug, side)] == [
+        ("x", "y"), ("0", "1"), ("-2", "-1", "0"), ("a", "none"), ("-1", "1"),
+    ]  # fmt: skip
+    assert np.isnan([kind.values[0], group.values[0], group.values[3], drug.values[2]]).all()
+    assert capsys.readouterr().err == f"{tmp_path / 'known.csv'}, column 'class': 2 of -1 count as not known\n"
+
+
 def test_known_columns_that_do_not_belong_to_the_run(folder, tmp_path):
     run = read_run(folder)
     (tmp_path / "others.csv").write_text("id,class\nx,1\n")

@@ -128,7 +128,7 @@ def _describe_view(views: Views, v: int, front_end: FrontEnd, n_rows: int) -> di
         "low": float(low.min()),
         "high": float(high.max()),
         "suspicious": suspicious_columns(views, v),
-        "kind": front_end.kind.name,
+        "kind": front_end.kind.said,
         "reduction": front_end.how,
         "reduced_columns": front_end.columns,
         "variance_kept": front_end.kept,

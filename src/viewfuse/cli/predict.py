@@ -21,7 +21,7 @@ from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.categories import category_of
 from viewfuse.data.filling import Filled
 from viewfuse.errors import CannotWrite, DataError, MissingPackage, SettingError
-from viewfuse.io.labels import read_labels
+from viewfuse.io.labels import read_classes
 from viewfuse.io.writers import write_embedding, write_sheets, write_views
 from viewfuse.report.tables import percent
 from viewfuse.serve.limits import Limits
@@ -154,15 +154,18 @@ def info(model: Path) -> options.Facts:
 @options.verb(click.argument("labels", type=options.PATH), click.argument("truth", type=options.PATH))
 def score(labels: Path, truth: Path) -> options.Facts:
     """Filled in by the group."""
-    found, known = read_labels(labels), read_labels(truth)
+    (found, _), (known, _) = files = read_classes(labels), read_classes(truth)
+    ours, theirs = (dict.fromkeys([*labelled, *unknown]) for labelled, unknown in files)
+    if not (shared := ours.keys() & theirs):
+        raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
     both = [name for name in found if name in known]
     if not both:
-        raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
-    warn_of_few(len(both), found, known, "files")
+        raise DataError(f"{labels} and {truth} share no id whose label is known in both; give labels of the same ids")
+    warn_of_few(len(shared), ours, theirs, "files")
     pair = [known[name] for name in both], [found[name] for name in both]
     measured = {"accuracy": metrics.clustering_accuracy, "NMI": metrics.nmi, "ARI": metrics.ari}
     scores = {name: round(measure(*pair), 4) for name, measure in measured.items()}
-    return {"samples": len(both), "without a partner": len(set(found) ^ set(known)), **scores}
+    return {"samples": len(both), "without a partner": len(ours.keys() ^ theirs), **scores}
 
 
 @options.verb(

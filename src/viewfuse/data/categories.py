@@ -30,8 +30,12 @@ FEWEST = 3
 """Samples of a value that has a column: what fewer have in common sets no cluster apart."""
 WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 """Values of columns that become one column of 1 and 0, in small letters."""
-NOTHING = ("", "na", "nan", "null", "none", "n/a")
-"""What an empty cell may be written as, in small letters."""
+NOTHING = frozenset({
+    "", "na", "nan", "null", "none", "n/a",
+    "not available", "not reported", "'--", "[not available]", "[not applicable]", "[not evaluated]", "[unknown]",
+    "[discrepancy]",
+})  # fmt: skip
+"""What an empty cell may be written as, in small letters; below the first line as in clinical tables of TCGA."""
 _SIGN = " = "
 MOST_ABSENT = 0.2
 """Share of a model's columns that may be absent in new samples; their cells are empty."""

@@ -125,7 +125,10 @@ class Shards:
                 if one != other:
                     fault = f"{path}: column {name!r} is {other}, but {one} in {self.paths[0].name}"
                     raise DataError(f"{fault}; give all shards the same columns")
-        chosen, sources = _plan(self.paths[0], first, id_column, blocks)
+        index = parquet.saved_index(files[0].schema_arrow)
+        is_id = len(index) == 1 and (parquet.is_text(first[index[0]]) or not index[0].startswith(parquet.NAMELESS))
+        labels = index[0] if is_id else None
+        chosen, sources = _plan(self.paths[0], first, id_column or labels, blocks)
         columns = tuple(self._columns(own, first[own[0]]) for own in sources.values())
         self.layout = Layout(chosen, sources, columns)
         used = set(self.layout.used)

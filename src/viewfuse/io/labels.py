@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.precision import is_number, text_as_numbers
+from viewfuse.data.side_information.known_labels import id_key, is_unknown
 from viewfuse.data.side_information.pairs import PairTable
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
 from viewfuse.utils import memory
-from viewfuse.utils.console import some
+from viewfuse.utils.console import some, tell
 
 _BYTES_PER_BYTE = 15
 """Memory that text in lists takes, for each byte of the file."""
@@ -100,18 +101,39 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def read_labels(path: Path, column: str = "label") -> dict[str, str]:
-    """Per id its label, from a table with the columns id and `column`, or from data that carry labels."""
+    """Per id its label, from a table with the columns id and `column`, or from data that carry labels.
+
+    Both are without blanks around them, and empty labels are left out.
+    """
+    return {name: label for name, label in _labels(path, column).items() if label}
+
+
+def read_classes(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Per id its label where it names a class, and the ids of all other samples, which a line counts."""
+    labels = _labels(path, "label")
+    unknown = [name for name, label in labels.items() if is_unknown(label)]
+    if unknown:
+        count = "1 label names" if len(unknown) == 1 else f"{len(unknown):,} labels name"
+        tell(f"{path}: {count} no class (empty, NA or -1), such as that of {unknown[0]!r}; they are left out")
+    return {name: label for name, label in labels.items() if not is_unknown(label)}, unknown
+
+
+def _labels(path: Path, column: str) -> dict[str, str]:
     if not path.exists() or path.is_fifo() or path.is_char_device():
         raise DataError(f"{path} is no file; check the path")
     if path.is_dir() or path.suffix.lower() in (".npz", ".mat"):
         source = open_source(path)
         if source.labels is None:
             raise DataError(f"{path} holds no labels; give a CSV file with the columns id and {column}")
-        return dict(zip(map(str, source.ids.tolist()), map(str, source.labels.tolist()), strict=True))
-    table = read_table(path)
-    if not {"id", column} <= set(table.columns):
-        raise DataError(f"{path} has the columns {some(table.columns, 5)}; it needs the columns id and {column}")
-    return {name: label for name, label in zip(table.ids(), table.column(column), strict=True) if label}
+        ids, labels = source.ids.tolist(), list(map(str, source.labels.tolist()))
+    else:
+        table = read_table(path)
+        if not {"id", column} <= set(table.columns):
+            raise DataError(f"{path} has the columns {some(table.columns, 5)}; it needs the columns id and {column}")
+        ids, labels = table.ids(), table.column(column)
+    keys = [id_key(name) for name in ids]
+    check_ids(path, keys)
+    return {name: label.strip() for name, label in zip(keys, labels, strict=True)}
 
 
 def read_pairs(path: Path) -> PairTable:

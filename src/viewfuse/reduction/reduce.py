@@ -71,6 +71,11 @@ class Kind:
     per_row: float = 0.0
     units: float = 1.0
 
+    @property
+    def said(self) -> str:
+        """What the view is called: one of 0 and 1 is binary, also where it is reduced like words or links."""
+        return "binary" if self.whole == self.largest == 1 and self.least >= 0 else self.name
+
 
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     """Look at the present rows of a view of shape (samples, columns).

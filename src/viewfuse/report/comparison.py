@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
 from viewfuse.data.precision import is_number
+from viewfuse.data.side_information.known_labels import id_key, is_unknown
 from viewfuse.errors import DataError
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
@@ -23,6 +24,7 @@ from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure
 from viewfuse.selection.decision_texts import records
+from viewfuse.utils.console import tell
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 MOST_LEVELS = 50
 """A column of text with more values than this says who a sample is, not what."""
-_UNKNOWN = ("na", "nan", "n/a", "null")
-"""Empty cells as R, pandas and databases write them, in small letters; none may well be a class."""
 _FEW_NUMBERS = 12
 """A column of at most this many different whole numbers holds classes; other numbers are measured."""
 _MOST_COLUMNS = 20
@@ -126,16 +126,18 @@ def read_known(path: Path) -> CsvTable:
 
 def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
     """What is known of the samples of a run, in their order."""
-    row = {name: place for place, name in enumerate(known.ids())}
-    places = [row.get(name) for name in run.ids]
+    keys = [id_key(name) for name in known.ids()]
+    check_ids(known.path, keys)
+    row = {name: place for place, name in enumerate(keys)}
+    places = [row.get(id_key(name)) for name in run.ids]
     shared = sum(place is not None for place in places)
     if not shared:
         raise DataError(
             f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
         )
-    warn_of_few(shared, run.ids, known.ids(), f"{run.folder} and {known.path}")
+    warn_of_few(shared, run.ids, keys, f"{run.folder} and {known.path}")
     return [
-        _column(name, ["" if place is None else column[place].strip() for place in places])
+        _column(known.path, name, ["" if place is None else column[place].strip() for place in places])
         for name, column in known.columns.items()
         if name != "id"
     ]
@@ -157,16 +159,24 @@ def with_batch(run: FinishedRun, columns: Sequence[Column], batch: str) -> Finis
     return replace(run, summary={**run.summary, "decisions": decided})
 
 
-def _column(name: str, cells: Sequence[str]) -> Column:
-    cells = ["" if cell.lower() in _UNKNOWN else cell for cell in cells]
+def _column(path: Path, name: str, cells: Sequence[str]) -> Column:
+    cells = ["" if is_unknown(cell) and not _is_negative(cell) else cell for cell in cells]
     there = {cell for cell in cells if cell}
     measured = bool(there) and all(map(is_number, there))
     if measured and (len(there) > _FEW_NUMBERS or not all(float(cell).is_integer() for cell in there)):
         return Column(name, (), np.array([float(cell) if cell else np.nan for cell in cells]))
+    below = set(filter(_is_negative, there))
+    if below and all(map(is_unknown, below)) and len(there) > 2:  # -1, besides which there are two classes at least
+        tell(f"{path}, column {name!r}: {sum(cell in below for cell in cells):,} of -1 count as not known")
+        cells, there = ["" if cell in below else cell for cell in cells], there - below
     # numbers by size, then text by the alphabet
     levels = sorted(there, key=lambda one: (False, float(one), one) if is_number(one) else (True, 0.0, one))
     place = {level: float(row) for row, level in enumerate(levels)}
     return Column(name, tuple(levels), np.array([place.get(cell, np.nan) for cell in cells]))
+
+
+def _is_negative(cell: str) -> bool:
+    return is_number(cell) and float(cell) < 0
 
 
 def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:

@@ -11,13 +11,14 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.categories import is_nothing
 from viewfuse.data.input_types import has_row_labels, only_counted
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 UNKNOWN = -1
-_NO_CLASS = ("", "-1", "-1.0", "nan", "None", "<NA>", "NaT", "NA", "N/A", "NaN")
-"""How labels are written that stand for none: -1 in scikit-learn, and what pandas and R have in empty cells."""
+_NO_CLASS = ("-1", "-1.0", "None", "<NA>", "NaT")
+"""How labels are written that stand for none, besides empty cells: -1 in scikit-learn, the others in pandas."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,12 @@ def _written(label: Any) -> str:
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         label = int(label)
     text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)).strip()
-    return "" if text in _NO_CLASS else text
+    return "" if is_unknown(text) else text
+
+
+def is_unknown(text: str) -> bool:
+    """Whether a label stands for none: as an empty cell, but "none" may well be a class."""
+    return text in _NO_CLASS or (is_nothing(text) and text.strip().lower() != "none")
 
 
 def as_objects(given: Any) -> NDArray[np.object_]:

@@ -10,7 +10,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,11 @@ from scipy import io, sparse
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.errors import DataError
 from viewfuse.io.readers.hdf5 import check_links, numbers, opened
-from viewfuse.io.readers.npz import in_order
+from viewfuse.io.readers.npz import LABELS, in_order, warn_left_out
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import Contents, FileView
 
 CELLS = ("X", "data", "fea", "views")
-LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y")
 _NUMBERED = [re.compile(rf"{stem}\d{{1,6}}") for stem in ("X", "x", "view_?", "data", "fea")]
 _MOST_CELLS = 1_000
 
@@ -61,11 +60,33 @@ def read_mat(path: Path) -> Contents:
     labels = _labels(variables)
     n = _count_samples(path, found, labels)
     views = [FileView(path, name, x, range(x.shape[1])) for name, x in _upright(path, found, n).items()]
+    used = [id(value) for value in found.values()]
+    own = next((name for name in LABELS if _labels({name: variables.get(name)}) is not None), None)
+    left = [name for name, value in variables.items() if name != own and not _has_any(value, used)]
+    warn_left_out(path, {name: _why_left_out(variables[name]) for name in left if _is_data(variables[name])})
     return Contents(views, labels=labels)
 
 
+def _has_any(value: Any, used: Sequence[int]) -> bool:
+    """Whether a variable is, or is a cell array of, one of those with these ids."""
+    return any(id(one) in used for one in (value if isinstance(value, list) else [value]))
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a variable that is no view may have been meant as one: text and single numbers are settings."""
+    if isinstance(value, list):
+        return any(map(_is_data, value))
+    return getattr(value, "dtype", np.dtype("U1")).kind in "fiubc" and max(value.shape, default=0) > 1
+
+
+def _why_left_out(value: Any) -> str:
+    if isinstance(value, list):
+        return "a cell array beside the views"
+    return f"of shape {value.shape}, not called like the views"
+
+
 def _read_hdf5(path: Path) -> Variables:
-    """Variables that may be views or labels; cells are a list."""
+    """The variables; cells are a list, and arrays of other names than those of views and labels hold zeros."""
     import h5py
 
     found: Variables = {}
@@ -84,7 +105,13 @@ def _read_hdf5(path: Path) -> Variables:
                 found[name] = [_matrix(cell, allowance) for cell in cells]
             elif name in (*CELLS, *LABELS) or any(one.fullmatch(name) for one in _NUMBERED):
                 found[name] = _matrix(item, allowance)
+            elif not hasattr(item, "keys") and not _is_text(item) and item.dtype.kind in "fiub":
+                found[name] = np.broadcast_to(np.zeros((), item.dtype), item.shape[::-1])  # only its shape is known
     return found
+
+
+def _is_text(item: Any) -> bool:
+    return bytes(item.attrs.get("MATLAB_class", b"")) == b"char"
 
 
 def _matrix(item: Any, allowance: Allowance) -> Any:
@@ -92,8 +119,7 @@ def _matrix(item: Any, allowance: Allowance) -> Any:
     import h5py
 
     if not hasattr(item, "keys"):
-        is_text = bytes(item.attrs.get("MATLAB_class", b"")) == b"char"
-        return None if is_text or item.dtype.kind not in "fiub" else numbers(item, allowance).T
+        return None if _is_text(item) or item.dtype.kind not in "fiub" else numbers(item, allowance).T
     if "MATLAB_sparse" not in item.attrs:
         return None
     for name in ("data", "ir", "jc"):

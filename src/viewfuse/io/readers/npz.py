@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from viewfuse.data.sparse_tables import check_sparse
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.safety import Allowance, bytes_of, guarded, npy_header
 from viewfuse.io.source import Contents, FileView
+from viewfuse.utils.console import warn
 
 _LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
+LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y", "target", "ground_truth")
+"""What labels are called."""
+_SHOWN = 6
 _PLACES = ("shape", "indices", "indptr")
 SPARSE = {"format", "data", *_PLACES}
 """What a file holds that scipy.sparse.save_npz wrote."""
@@ -77,9 +81,13 @@ def read_npy_folder(folder: Path) -> Contents:
 
 
 def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
-    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones."""
+    """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones but labels."""
+    tables = [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
     numbered = in_order(name for name in arrays if re.fullmatch(r"view_\d+", name))
-    names = numbered or [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
+    plain = numbered or [name for name in tables if not _is_label_name(name)]
+    n = arrays[plain[0]].shape[0] if plain and arrays[plain[0]].ndim else -1
+    labels = [name for name, array in arrays.items() if _is_label_name(name) and _is_column(array, n)]
+    names = numbered or [name for name in tables if name not in labels]
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
     for name in names:
@@ -87,7 +95,42 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
             shape = arrays[name].shape
             raise DataError(f"{path}: {name!r} has shape {shape}; a view has two dimensions, (samples, columns)")
     views = [FileView(path, name, arrays[name], range(arrays[name].shape[1])) for name in names]
-    return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=arrays.get("labels"))
+    known = ["labels"] if "labels" in arrays else labels[:1]
+    left = [name for name in arrays if name not in (*NOT_VIEWS, *names, *known)]
+    reasons = {name: _why_left_out(name, arrays[name], n, known) for name in left}
+    warn_left_out(path, {name: why for name, why in reasons.items() if why})
+    found = Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"))
+    if known:
+        own = arrays[known[0]]
+        found.labels = np.ravel(own) if _is_column(own, n) else own
+    return found
+
+
+def _is_label_name(name: str) -> bool:
+    return name.lower() in map(str.lower, LABELS)
+
+
+def _is_column(array: Any, n: int) -> bool:
+    """Whether there is one value for each of n samples."""
+    return array.shape in ((n,), (n, 1), (1, n))
+
+
+def _why_left_out(name: str, array: Any, n: int, labels: Sequence[str]) -> str:
+    """Why an array beside views of n samples is no part of the data; empty where it says nothing of samples."""
+    if _is_label_name(name):
+        return f"{labels[0]!r} holds the labels" if labels else f"of shape {array.shape}, not one label per sample"
+    if array.ndim == 2:
+        return "the views are those called view_0, view_1, ..."
+    return f"of shape {array.shape}, not (samples, columns)" if n in array.shape else ""
+
+
+def warn_left_out(path: Path, reasons: Mapping[str, str]) -> None:
+    """Warn of arrays that are no part of the data, each with its reason."""
+    if reasons:
+        listed = "; ".join(f"{name!r} ({why})" for name, why in list(reasons.items())[:_SHOWN])
+        more = "; ..." if len(reasons) > _SHOWN else ""
+        fault = f"{path}: {len(reasons)} array(s) are left out: {listed}{more}"
+        warn(SuspiciousDataWarning(f"{fault}; store what matters as views"))
 
 
 def in_order(names: Iterable[str]) -> list[str]:

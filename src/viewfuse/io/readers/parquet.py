@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from viewfuse.data.precision import SAMPLED
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.isolated.jobs import ReadJob
-from viewfuse.io.readers.text import Cells, check_repeated, pick_columns
+from viewfuse.io.readers.text import ID_NAME, Cells, check_repeated, pick_columns
 from viewfuse.io.safety import Allowance
 from viewfuse.io.source import FileView
 from viewfuse.utils.console import needed, some, warn
 from viewfuse.utils.settings import Setting
 
 _SHOWN = 8
+_WHOLE = ("int", "uint")
+NAMELESS = "__index_level_"
+"""What pandas calls an index without a name."""
 
 
 def read_parquet(job: ReadJob) -> list[FileView]:
@@ -36,7 +39,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     schema = file.schema_arrow
     check_repeated(path, schema.names)
     kinds = {field.name: field.type for field in schema}
-    names, id_column = _names_and_id(path, schema, kinds, reading.id_column)
+    names, id_column = _names_and_id(path, file, kinds, reading.id_column)
     columns, unread = reading.chosen(path, [name for name in names if name != id_column])
     lists = [name for name in columns if is_list(kinds[name])]
     if reading.blocks is not None:
@@ -50,7 +53,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     if not facts.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
     kind = str(kinds[id_column])
-    if not is_text(kind) and not kind.startswith(("int", "uint")):
+    if not is_text(kind) and not kind.startswith(_WHOLE):
         fault = f"{path}: column {id_column!r} holds no ids but {kind} values; name the column of ids with "
         raise DataError(fault, Setting("id_column"))
     cells = file.read(columns=[id_column]).column(id_column)
@@ -58,13 +61,19 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     return [FileView(path, name, *_view(path, file, kinds, own, ids), ids, unread) for name, own in views.items()]
 
 
-def _names_and_id(path: Path, schema: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
-    """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
+def saved_index(schema: Any) -> list[str]:
+    """The columns that hold the index of a pandas frame."""
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    index = [name for name in stored if isinstance(name, str) and name in kinds]
+    return [name for name in stored if isinstance(name, str) and name in schema.names]
+
+
+def _names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
+    """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
+    index = saved_index(file.schema_arrow)
     # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-    nothing = {name for name in index if name.startswith("__index_level_") and not is_text(kinds[name])}
-    names = [name for name in schema.names if name not in nothing]
+    nothing = {name for name in index if name.startswith(NAMELESS) and not is_text(kinds[name])}
+    nothing -= {id_column or _labels_of_rows(path, file, kinds, index)}
+    names = [name for name in file.schema_arrow.names if name not in nothing]
     index = [name for name in index if name not in nothing]
     if id_column is not None and id_column not in names:
         raise DataError(f"{path} has no column {id_column!r}; it has {names[:8]}; name one of these")
@@ -74,6 +83,22 @@ def _names_and_id(path: Path, schema: Any, kinds: Mapping[str, Any], id_column: 
         fault = f"{path}: its rows have {len(index)} labels each ({some(index)}); name the column of ids with "
         raise DataError(fault, Setting("id_column"))
     return names, id_column or (index or names)[0]
+
+
+def _labels_of_rows(path: Path, file: Any, kinds: Mapping[str, Any], index: list[str]) -> str | None:
+    """The index without a name, if it holds whole numbers that may be ids, and the first column seems to hold none."""
+    first = file.schema_arrow.names[0]
+    if len(index) != 1 or not index[0].startswith(NAMELESS) or is_text(kinds[first]) or ID_NAME.search(first):
+        return None
+    if not str(kinds[index[0]]).startswith(_WHOLE):
+        return None
+    labels = file.read(columns=index).column(0).to_pylist()
+    if len(set(labels)) < len(labels) or labels == list(range(len(labels))):
+        return None
+    if first != index[0] and str(kinds[first]).startswith(_WHOLE):
+        labelled = f"{path}: the ids are the row labels that pandas saved ({some(labels)}), not column {first!r}; "
+        warn(SuspiciousDataWarning(labelled, Setting("id_column", first), " takes that"))
+    return index[0]
 
 
 def _warn_ignored(path: Path, kinds: Mapping[str, Any], lists: list[str], columns: list[str]) -> None:
@@ -94,9 +119,11 @@ def _view(
         raise DataError(f"{path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
     if lists:
         return _read_lists(path, file, lists[0], str(kinds[lists[0]].value_type))
-    text = [c for c, column in enumerate(columns) if is_text(kinds[column])]
-    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column])]
-    if wrong := sorted(set(range(len(columns))) - {*text, *plain}):
+    values = _categories(file.schema_arrow)
+    known = [c for c, column in enumerate(columns) if column in values]
+    text = [c for c, column in enumerate(columns) if is_text(kinds[column]) and c not in known]
+    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column]) and c not in known]
+    if wrong := sorted(set(range(len(columns))) - {*known, *text, *plain}):
         fault = f"{path}, column {columns[wrong[0]]!r} holds {kinds[columns[wrong[0]]]} values, not numbers"
         raise DataError(f"{fault}; encode it or drop the column")
     reader, n = Cells(path, columns), 0
@@ -107,9 +134,18 @@ def _view(
         for c in text:
             cells = [cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist()]
             block[:, c] = reader.column(c, cells, ids[n : n + len(batch)])
+        for c in known:
+            block[:, c] = reader.category(c, batch.column(columns[c]).to_pylist())
         reader.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
         n += len(batch)
     return reader.part(0, len(columns))
+
+
+def _categories(schema: Any) -> set[str]:
+    """Columns that are categories in the pandas frame; those of whole numbers are stored like any numbers."""
+    saved = (schema.pandas_metadata or {}).get("columns", [])
+    names = {one.get("field_name") for one in saved if one.get("pandas_type") == "categorical"}
+    return {field.name for field in schema if field.name in names and (is_text(field.type) or is_numeric(field.type))}
 
 
 def is_list(kind: Any) -> bool:

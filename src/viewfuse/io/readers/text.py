@@ -42,6 +42,9 @@ _LONGEST_LINE = 16_000_000
 _QUOTED = re.compile('"[^"]*"')
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
+ID_NAME = re.compile(r"(^|[\W_])ids?$|(?-i:[a-z]I[Dd]s?$)", re.IGNORECASE)
+"""How columns of ids are called."""
+_NO_ID = "name the column of ids in the header, which R's write.table leaves out (col.names = NA writes it)"
 _SHOWN = 6
 _SECONDS = 86_400
 _MANY = 6
@@ -116,7 +119,22 @@ def _names_and_rows(job: ReadJob, lines: Iterator[list[str]]) -> tuple[list[str]
     second = next(lines, [])
     if reading.header is None and reading.id_column is None:
         _check_names(path, names, second)
-    return names, chain([second], lines)
+    rows = chain([second], lines)
+    is_sure = reading.id_column is not None or len(first) > len(names) or not names[0] or ID_NAME.search(names[0])
+    return names, rows if is_sure else _unless_all_longer(path, names, rows)
+
+
+def _unless_all_longer(path: Path, names: Sequence[str], lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The lines; refused if all have one cell more than the header: an empty last one, or ids without a name."""
+    widths = set()
+    for line in lines:
+        if any(cell.strip() for cell in line):
+            widths.add(len(line))
+        yield line
+    if widths == {len(names) + 1}:
+        fault = f"{path}: all rows have {len(names) + 1} cells, but the header has {len(names)}"
+        fault += ", so the ids may lack a name"
+        raise DataError(f"{fault}; {_NO_ID}, or say that they are in {names[0]!r} with ", Setting("id_column"))
 
 
 def _first_line_fault(path: Path, line: str) -> str:
@@ -148,7 +166,8 @@ def _read_rows(
         for row, cells in enumerate(block, len(ids) + 1):
             if len(cells) != len(header):
                 fault = f"{path}, data row {row} has {len(cells)} cells instead of {len(header)}"
-                raise DataError(f"{fault}; check quotes and delimiters")
+                no_id = f", or {_NO_ID}" if len(cells) == len(header) + 1 else ""
+                raise DataError(f"{fault}; check quotes and delimiters{no_id}")
         names = [unmarked(row[place]) for row in block]
         reader.add_text([take(row) for row in block], names)
         ids += names
@@ -303,6 +322,18 @@ class Cells:
             if value is None:
                 self._refuse(c, ids[row], cell, kind)
             found[row] = value
+        return found
+
+    def category(self, c: int, cells: Sequence[Any]) -> NDArray[np.float64]:
+        """The cells of one column, which are values whatever they look like, as numbers of their texts."""
+        values, found = self.texts.setdefault(c, TextValues()), np.full(len(cells), nan)
+        for row, cell in enumerate(cells):
+            text = "" if cell is None else str(cell).strip()
+            if not is_nothing(text):
+                code = values.code(text)
+                if code is None:
+                    raise DataError(f"{self._path}, column {self._columns[c]!r}{TOO_MANY}", *DROP)
+                found[row] = code
         return found
 
     def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
