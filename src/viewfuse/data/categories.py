@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.input_types import Mask, Names, is_sparse
+from viewfuse.data.input_types import Mask, Names, id_key, is_sparse
 from viewfuse.data.precision import Offset, is_number
 from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
@@ -82,6 +82,7 @@ class TextValues:
 
     def code(self, cell: str) -> float | None:
         """The number of a text; None for one text too many."""
+        cell = id_key(cell)
         if cell not in self._codes and len(self._codes) == MOST_VALUES:
             return None
         return float(self._codes.setdefault(cell, len(self._codes)))
@@ -299,8 +300,8 @@ def _warn_of_categories(view: str, values: Mapping[str, Names | None], known: Co
 def _spelled_alike(given: Names, fitted: Names) -> Names:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
-    texts: dict[str, Any] = {str(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
-    alike: dict[Any, Any] = {one: texts.get(str(one), one) for one in own - known if isinstance(one, (str, Real))}
+    texts: dict[str, Any] = {id_key(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
+    alike: dict[Any, Any] = {one: texts.get(id_key(one), one) for one in own - known if isinstance(one, (str, Real))}
     return [alike.get(name, name) for name in given]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +122,11 @@ def has_row_labels(view: Any) -> bool:
 def are_numbered(columns: Sequence[Names]) -> bool:
     """Whether no view has columns with names, so that none is that of a category; None has no columns at all."""
     return all(isinstance(own, range) or len(own) == 0 for own in columns)
+
+
+def id_key(name: Hashable) -> str:
+    """A name as text without blanks around it, in which a letter with an accent is one sign and not two."""
+    return normalize("NFC", str(name).strip())
 
 
 def only_counted(ids: NDArray[Any]) -> bool:

@@ -11,14 +11,13 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
-from viewfuse.data.input_types import is_sparse
+from viewfuse.data.input_types import id_key, is_sparse
 from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
@@ -276,7 +275,7 @@ def alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
     """
     if all(isinstance(name, int) for ids in listed for name in ids):
         return listed
-    return [[name if name is None else normalize("NFC", str(name).strip()) for name in ids] for ids in listed]
+    return [[name if name is None else id_key(name) for name in ids] for ids in listed]
 
 
 def check_ids(path: Path, ids: Sequence[Hashable]) -> None:

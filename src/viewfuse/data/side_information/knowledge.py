@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewfuse.data.input_types import id_key
 from viewfuse.data.precision import is_number, objects_as_numbers
-from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest, id_key
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, by_id, digest
 from viewfuse.data.side_information.pairs import CANNOT, MUST, Pairs
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.utils.console import warn

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.input_types import has_row_labels, only_counted
+from viewfuse.data.input_types import has_row_labels, id_key, only_counted
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
@@ -110,7 +109,7 @@ def _written(label: Any) -> str:
     """A label as text, empty where it stands for none; 2.0 is 2, as a column of integers with gaps has floats."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         label = int(label)
-    text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)).strip()
+    text = id_key(label.decode("utf-8", "replace") if isinstance(label, bytes) else label)
     return "" if text in _NO_CLASS else text
 
 
@@ -131,8 +130,3 @@ def by_id(given: Any, ids: NDArray[Any], what: str) -> dict[str, Any] | None:
             raise DataError(f"{what} names the id {id_key(name)!r} twice; keep one")
         listed[id_key(name)] = value
     return listed
-
-
-def id_key(name: Hashable) -> str:
-    """An id as files have it, see `viewfuse.io.source.alike`."""
-    return normalize("NFC", str(name).strip())

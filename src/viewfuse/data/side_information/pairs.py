@@ -11,7 +11,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from viewfuse.data.alignment import plainly
-from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects, id_key
+from viewfuse.data.input_types import id_key
+from viewfuse.data.side_information.known_labels import UNKNOWN, Hints, as_objects
 from viewfuse.errors import DataError
 
 MUST, CANNOT = "must_link", "cannot_link"

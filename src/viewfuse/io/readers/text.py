@@ -295,7 +295,7 @@ class Cells:
             if is_nothing(cell):
                 pass
             elif kind == "text":
-                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
+                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell)
             elif kind == "number":
                 value = float(cell) if is_number(cell) else None
             else:
