@@ -188,6 +188,8 @@ def test_categories_that_are_lost_or_spelled_otherwise_are_told(shop):
         model.update({"shop": lost.rename(index="new {}".format)})
     with pytest.warns(IgnoredColumnsWarning, match="'brand = acme' is not known .* but 'brand = Acme' is; spell both"):
         model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "acme", "Bolt"])})
+    with pytest.warns(IgnoredColumnsWarning, match="but 'brand = Acme' is; spell both"):
+        model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "Ac\u200bme", "Bolt"])})
 
 
 def test_numbers_called_like_values_are_matched_as_numbers(shop):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.input_types import Mask, Names, id_key, is_sparse
+from viewfuse.data.input_types import Mask, Names, id_key, is_sparse, looks
 from viewfuse.data.precision import Offset, is_number
 from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
@@ -277,23 +277,23 @@ def match_columns(view: str, given: Names, fitted: Names, plain: Collection[str]
 
 
 def _warn_of_categories(view: str, values: Mapping[str, Names | None], known: Collection[Hashable]) -> None:
-    """Warn of categories that are not there, of which no value is known, or one in other capitals: they count as none.
+    """Warn of categories that are not there, of which no value is known, or one that looks like it: they count as none.
 
     `values` are those that the new samples have of each category of the model.
     """
     if gone := [name for name, own in values.items() if own is None]:
         what = f"categories of the model are not there ({some(gone)}), so all samples count as none of their"
         warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
-    alike = {str(one).casefold(): one for one in known}
+    alike = {looks(str(one)).casefold(): one for one in known}
     for name, own in values.items():
         strange = [one for one in own or () if one not in known]
-        spelled = [one for one in strange if str(one).casefold() in alike]
+        spelled = [one for one in strange if looks(str(one)).casefold() in alike]
         if own is not None and len(strange) == len(own):
             what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
         elif spelled:
             what = f"{spelled[0]!r} is not known to the model, so it counts as none"
-            other = alike[str(spelled[0]).casefold()]
+            other = alike[looks(str(spelled[0])).casefold()]
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, but {other!r} is; spell both alike"))
 
 
