@@ -244,3 +244,13 @@ def test_a_numbered_matrix_that_cannot_be_read_is_not_left_out(tmp_path, other):
     savemat(tmp_path / "a.mat", {"X1": np.eye(3), "X2": other})
     with pytest.raises(DataError, match="'X2' is no matrix of real numbers, unlike 'X1'"):
         read_views(tmp_path / "a.mat")
+
+
+def test_a_column_is_chosen_by_its_name_before_a_pattern(tmp_path):
+    """Brackets are a pattern, x[1] of x1, which was read in its place."""
+    path = tmp_path / "a.csv"
+    path.write_text("id,x1,x[1],y\na,1,2,3\nb,4,5,6\n")
+    for how in ({"blocks": {"v": "x[1]"}}, {"only": ["x[1]"]}, {"drop": ["x1", "y"]}):
+        assert read_views(path, **how).columns == (["x[1]"],)
+    assert read_views(path, drop=["x[1]"]).columns == (["x1", "y"],)
+    assert read_views(path, only=["x[[]1]", "[y]"]).columns == (["x[1]", "y"],)

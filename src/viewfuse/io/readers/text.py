@@ -13,7 +13,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
 from math import nan
@@ -29,7 +28,7 @@ from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_
 from viewfuse.data.precision import is_number, text_as_numbers
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.isolated.jobs import Blocks, ReadJob
+from viewfuse.io.isolated.jobs import Blocks, ReadJob, called
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
 from viewfuse.utils import memory
@@ -201,7 +200,7 @@ def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str
     there = some(known, 6)
     for view, wanted in blocks.items():
         if isinstance(wanted, str):
-            found = [column for column in known if fnmatchcase(column, wanted)]
+            found = called(known, wanted)
         else:
             found = list(wanted)
             if absent := [column for column in found if column not in known]:
