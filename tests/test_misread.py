@@ -20,6 +20,8 @@ from viewfuse.errors import DataError, NotANumber, SettingError, SuspiciousDataW
 from viewfuse.io.labels import read_labels, read_pairs
 from viewfuse.metrics import nmi
 from viewfuse.missing import apply_mask
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 IDS = np.array(list("abcd"))
 HIDDEN = [False, True, False, False]
@@ -132,6 +134,21 @@ def test_a_number_too_small_for_floats_is_not_zero(tmp_path, cell):
         read_views(tmp_path / "a.csv")
     with pytest.raises(NotANumber, match="is not a number"):
         Views({"a": np.array([[Decimal("1e-400")], [Decimal(1)]], object)})
+
+
+@pytest.mark.parametrize("cell", ["1e-400", f"0.{'0' * 400}1", "-2E-999"])
+@pytest.mark.parametrize(
+    "view", ["[[{}, 1.5], [0e-400, 3]]", '{{"columns": ["x", "y"], "values": [[{}, 1.5], [0e-400, 3]]}}']
+)
+def test_a_number_of_json_is_read_as_one_of_a_file(cell, view):
+    def read(cell):
+        return read_json(f'{{"views": {{"a": {view.format(cell)}}}}}'.encode(), Limits(), ["a"])
+
+    with pytest.raises(DataError, match=r"the body has '.*, which is too small for 64-bit floats"):
+        read(cell)
+    with pytest.raises(DataError, match=r"view 'a', row 0, column 0.*the value is inf"):
+        read("1e400")
+    assert read("1e-300").arrays[0].tolist() == [[1e-300, 1.5], [0, 3]]
 
 
 def test_labels_that_were_stored_as_bytes_are_text(tmp_path):
