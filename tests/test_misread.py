@@ -151,6 +151,19 @@ def test_a_number_of_json_is_read_as_one_of_a_file(cell, view):
     assert read("1e-300").arrays[0].tolist() == [[1e-300, 1.5], [0, 3]]
 
 
+def test_ids_of_npz_that_are_dates_are_written_as_dates(tmp_path):
+    """They became nanoseconds since 1970."""
+    days = np.array(["2020-01-01", "2020-01-02T03:04", "2020-01-03"], "M8[ns]")
+    np.savez(tmp_path / "a.npz", view_0=np.eye(3), ids=days, labels=days)
+    texts = ["2020-01-01", "2020-01-02T03:04", "2020-01-03"]
+    assert read_views(tmp_path / "a.npz").ids.tolist() == texts
+    assert read_labels(tmp_path / "a.npz") == dict(zip(texts, texts, strict=True))
+    days[1] = "NaT"
+    np.savez(tmp_path / "a.npz", view_0=np.eye(3), ids=days)
+    with pytest.raises(DataError, match="the id of row 1 is missing"):
+        read_views(tmp_path / "a.npz")
+
+
 def test_labels_that_were_stored_as_bytes_are_text(tmp_path):
     np.savez(tmp_path / "a.npz", view_0=np.eye(2), labels=np.array([b"u", b"v"]))
     assert read_labels(tmp_path / "a.npz") == {"0": "u", "1": "v"}

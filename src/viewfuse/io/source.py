@@ -243,7 +243,9 @@ class FileSource(Contents):
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
+    """Ids or labels, as text where they were stored as bytes or dates; letters that do not exist are refused."""
+    if ids.dtype.kind == "M" and not np.isnat(ids).any():  # one without a date is refused as others are
+        return np.datetime_as_string(ids, unit="auto")
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
     if text.dtype.kind == "U":
         text = text.astype(text.dtype.newbyteorder("="))
