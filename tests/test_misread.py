@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from decimal import Decimal
 
 import numpy as np
@@ -284,3 +285,13 @@ def test_a_column_is_chosen_by_its_name_before_a_pattern(tmp_path):
         assert read_views(path, **how).columns == (["x[1]"],)
     assert read_views(path, drop=["x[1]"]).columns == (["x1", "y"],)
     assert read_views(path, only=["x[[]1]", "[y]"]).columns == (["x[1]", "y"],)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
+def test_text_in_utf_16_is_named(tmp_path, encoding, ending):
+    """Without its mark each second byte is taken for a letter of its own."""
+    path, text = tmp_path / f"a.{ending}", "id,x,y\na,1,2\nb,3,4\n".encode(encoding)
+    path.write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with pytest.raises(DataError, match=r"looks like UTF-16, .*; save it as UTF-8"):
+        read_views(path)

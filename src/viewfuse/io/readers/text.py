@@ -10,6 +10,7 @@ import csv
 import gzip
 import re
 import reprlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ _LONGEST_LINE = 16_000_000
 _QUOTED = re.compile('"[^"]*"')
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
+_IN_UTF16 = " looks like UTF-16, but text is read as UTF-8; save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
 _SHOWN = 6
 _SECONDS = 86_400
 _MANY = 6
@@ -69,6 +71,8 @@ def read_text(job: ReadJob) -> list[FileView]:
             check_repeated(path, [name for name in names if name in chosen])
             ids, cells = _read_rows(path, rows, names, place, wanted, sign)
     except (UnicodeDecodeError, csv.Error) as error:
+        if isinstance(error, UnicodeDecodeError) and error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise DataError(f"{path}{_IN_UTF16}") from None
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     fractions = any("." in name.rstrip("0").rstrip(".") for name in ids)
     if reading.id_column is None and fractions and all(map(is_number, ids)):
@@ -89,6 +93,8 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
     for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
         if allowance is not None:
             allowance.take(len(line))
+        if number == 1 and "\0" in line.strip("\0"):
+            raise DataError(f"{path}{_IN_UTF16}")
         if len(line) == _LONGEST_LINE:
             fault = f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table"
             raise DataError(f"{fault}; check how its lines end")
