@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from viewfuse.data import precision
 from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
 from viewfuse.data.precision import is_number, text_as_numbers
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.csv_text import unmarked
 from viewfuse.io.isolated.jobs import Blocks, ReadJob, called
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
 from viewfuse.utils import memory
-from viewfuse.utils.console import some, tell
+from viewfuse.utils.console import some, tell, warn
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -43,6 +43,7 @@ _QUOTED = re.compile('"[^"]*"')
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 _IN_UTF16 = " looks like UTF-16, but text is read as UTF-8; save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*", re.ASCII)
 _SHOWN = 6
 _SECONDS = 86_400
 _MANY = 6
@@ -80,6 +81,8 @@ def read_text(job: ReadJob) -> list[FileView]:
         raise DataError(fault, Setting("id_column"), ", or add one")
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [cells.part(first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
+    if sign == ";":
+        cells.warn_of_thousands()
     if said := ["separated by ';'"] * (sign == ";") + cells.said():
         tell(f"{path}: {', '.join(said)}")
     if reading.header is False and not cells.texts:
@@ -238,7 +241,7 @@ class Cells:
         self.texts: dict[int, TextValues] = {}
         self._first: dict[int, tuple[Hashable, str]] = {}
         self._has_numbers = np.zeros(len(columns), dtype=bool)
-        self._comma, self._dot = "", ""
+        self._comma, self._dot, self._are_thousands = "", "", True
 
     def add_text(self, rows: Sequence[Sequence[str]], ids: Sequence[str]) -> None:
         """Append the cells of the samples `ids`; NaN where they are empty."""
@@ -281,6 +284,7 @@ class Cells:
                 self._comma = self._comma or cell
             elif "." in cell and is_number(cell):
                 self._dot = self._dot or cell
+                self._are_thousands = self._are_thousands and _THOUSANDS.fullmatch(cell) is not None
             if self._comma and self._dot:
                 fault = f"{self._comma!r} and {self._dot!r} stand in one file; write all numbers alike"
                 raise DataError(f"{self._path}, id {name!r}, column {self._columns[c]!r}: {fault}")
@@ -345,6 +349,14 @@ class Cells:
         for rows in memory.parts(len(cut)):
             spool.add(with_values(cut[rows], own))
         return spool.table(), names
+
+    def warn_of_thousands(self) -> None:
+        """Warn where the points in all numbers may be signs for thousands, in a table with semicolons."""
+        if self._dot and self._are_thousands:
+            cell = self._dot.strip()
+            found = f"all numbers with a point are like {cell}, which is read as {cell} and not as "
+            cure = "write them without a point if it stands for thousands"
+            warn(SuspiciousDataWarning(f"{self._path}: {found}{cell.replace('.', '')}; {cure}"))
 
     def said(self) -> list[str]:
         """What was read in another way than as plain numbers, in words."""
