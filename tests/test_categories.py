@@ -12,8 +12,9 @@ import pytest
 
 from flat import flat
 from viewfuse import URRL, Views, load, read_views
-from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, with_words
+from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, match_columns, with_words
 from viewfuse.data.scaling import column_weights, fit_scaler, fit_whole_views
+from viewfuse.data.side_information.known_labels import Hints
 from viewfuse.data.views import without_rare
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import Difference
@@ -56,6 +57,26 @@ def test_files_are_read_like_frames(tmp_path, ending, capsys):
     parts = read_views(tmp_path / f"shop.{ending}", blocks=blocks)
     assert parts.columns == (["new", "price"], COLUMNS[1:4])
     assert parts.mask.tolist() == [[True, one is not None] for one in BRANDS]  # c has no brand, so not the view
+
+
+def test_a_value_is_one_however_its_accents_and_blanks_are_written(tmp_path):
+    cells = ["\u00c9cru", "E\u0301cru ", "Bolt", "Bolt"]  # the accent is a part of the letter, or a sign of its own
+    frame = pd.DataFrame({"brand": cells, "x": 1.0}, index=pd.Index(list("abcd"), name="id"))
+    frame.to_csv(tmp_path / "shop.csv")
+    rows = {"columns": ["brand", "x"], "values": frame.to_numpy().tolist()}
+    for found in (
+        Views({"shop": frame}),
+        Views({"shop": frame.astype({"brand": "category"})}),
+        read_views(tmp_path / "shop.csv"),
+        read_json(json.dumps({"views": {"shop": rows}}).encode(), Limits(), ["shop"]),
+    ):
+        assert found.columns[0] == ["brand = Bolt", "brand = \u00c9cru", "x"]
+        assert found.arrays[0].tolist() == [[0, 1, 1], [0, 1, 1], [1, 0, 1], [1, 0, 1]]
+    assert Hints.of([*cells[:3], None], np.arange(4)).classes == ("Bolt", "\u00c9cru")
+    matching = match_columns(
+        "shop", ["brand = E\u0301cru", "gr\u00f6\u00dfe"], ["gro\u0308\u00dfe", "brand = \u00c9cru"]
+    )
+    assert matching.places.tolist() == [1, 0]
 
 
 def test_rows_without_a_cell_lack_the_view(tmp_path):
@@ -169,6 +190,8 @@ def test_categories_that_are_lost_or_spelled_otherwise_are_told(shop):
         model.update({"shop": lost.rename(index="new {}".format)})
     with pytest.warns(IgnoredColumnsWarning, match="'brand = acme' is not known .* but 'brand = Acme' is; spell both"):
         model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "acme", "Bolt"])})
+    with pytest.warns(IgnoredColumnsWarning, match="but 'brand = Acme' is; spell both"):
+        model.complete({"shop": wide.iloc[:3].assign(brand=["Acme", "Ac\u200bme", "Bolt"])})
 
 
 def test_numbers_called_like_values_are_matched_as_numbers(shop):

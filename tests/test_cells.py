@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from viewfuse import read_views
 from viewfuse.cli import main
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.readers import text
 from viewfuse.io.source import ending_of, view_of
 
@@ -55,6 +55,25 @@ def test_a_plain_table_says_nothing(tmp_path, capsys):
     (tmp_path / "x.csv").write_text('id,"a;b;c;d",z\na,1,2\nb,3,4\n')
     assert read(tmp_path / "x.csv").columns == (["a;b;c;d", "z"],)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("cells", "warned"), [
+    (("1.234", "950", "-12.000"), True), (("1.234", "0.500", "1.000"), False), (("1.234", "1.5", "3"), False),
+    (("1234", "950", "3"), False),
+])  # fmt: skip
+def test_points_that_may_stand_for_thousands_are_warned_of(tmp_path, recwarn, cells, warned):
+    rows = "".join(f"{name};{cell};1,5\n" for name, cell in zip("abc", cells, strict=True))
+    (tmp_path / "x.csv").write_text(f"id;x;y\n{rows}")
+    read(tmp_path / "x.csv", only=["x"])
+    assert [one.category for one in recwarn] == [SuspiciousDataWarning] * warned
+    assert all("like 1.234, which is read as 1.234 and not as 1234; write" in str(one.message) for one in recwarn)
+    if "." in "".join(cells):
+        with pytest.raises(DataError, match="stand in one file; write all numbers alike"):
+            read(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text(f"id;x;y\n{rows}".replace(",", ".").replace(";", ","))
+    recwarn.clear()
+    read(tmp_path / "x.csv")
+    assert not recwarn
 
 
 def test_days_are_those_of_the_calendar():

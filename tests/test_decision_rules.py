@@ -238,6 +238,10 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
             replace(SCALED, chosen="minmax", evidence={"minmax": 0.1}, diverged=["mixed"]),
             "minmax, the only one that could be trained; training diverged with mixed",
         ),
+        (
+            replace(SCALED, clear=True, single=True),
+            "mixed, as with one cluster no other can be better; every column has its own scale",
+        ),
         (replace(SCALED, quick=True), "mixed; others were not tried (effort='quick'); every column has its own scale"),
         (replace(SCALED, asked=True, as_a_whole=["a", "b"]), "mixed, as asked; one scale for all columns of a, b"),
         (PretrainingLength(3, {}, planned=5), "3 of 5 epochs, as the clusters are clear by then"),
@@ -245,6 +249,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
             PretrainingLength(3, {"agreement": 0.875}, planned=5),
             "3 of 5 epochs, as trainings agree by then (adjusted Rand index 0.88)",
         ),
+        (PretrainingLength(3, {"agreement": 1.0}, planned=5, single=True), "3 of 5 epochs, as there is one cluster"),
         (PretrainingLength(5, {}, planned=5), "all 5 epochs"),
         (PretrainingLength(0, {}, planned=0), "none"),
         (STAGE, "the network after 3 of 5 epochs is kept, when its clusters were the best"),
@@ -255,7 +260,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         (replace(STAGE, chosen=0, lasted=0), "none, k-means on the embedding gives the clusters"),
         (TRUSTED, f"some: {AGAIN} (an estimate; by luck 20%)"),
         (replace(TRUSTED, refits=5), f"some: {AGAIN} (measured by 5 repeated fits; by luck 20%)"),
-        (replace(TRUSTED, chosen="high", n_clusters=1), "high, as there is one cluster"),
+        (replace(TRUSTED, chosen="high", n_clusters=1), "not judged, as there is one cluster"),
         (
             ClusterSource("network", {"network": 0.5, "k-means": 0.25}),
             "those of the network (score: network 0.500, k-means 0.250)",
@@ -266,6 +271,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
             "0.50 on average: the chance that a sample is in the same cluster again if the fit is repeated (other "
             "trainings put 75% there beyond chance)",
         ),
+        (MeanConfidence(1.0, {"again": 1.0}, n_clusters=1), "not judged, as there is one cluster"),
         (MeanConfidence(0.5, {}, 5), "0.50 on average: the paper's soft labels, which are not calibrated"),
         (REDUCED, "b, wide, from 20,000 to 50 columns (principal components; 90% of the variance)"),
         (replace(REDUCED, chosen={"a": "none"}), "none, every view is narrow enough"),

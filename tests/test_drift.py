@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +25,7 @@ QUICK |= {"scaling": "standard", "random_state": 0}
 CENTRES = [np.random.default_rng(7).normal(scale=4.0, size=(4, width)) for width in (6, 9, 4)]
 NAMES = ("text", "image", "price")
 UNITS = (1.0, 1e4, 1e-3)
+FEW = "no sign of it in the novelty of samples; viewfuse drift tests missing views and all else"
 SHARES = (0.4, 0.35, 0.25, 0.0)
 
 
@@ -188,7 +190,7 @@ def test_alarms_begin_at_five_percent():
     given = (0.06, 0.03), (0.04, 1e-9), (0.5, 0.07), (0.05, 0.001)  # 0.03 is one of the last two, so it is 0.06
     found = drift._judged([DriftTest("out_of_range", "", 0, effect, effect, p) for effect, p in given])
     assert [bool(one.sentence) for one in found] == [False, False, False, True]
-    assert drift.in_short(3, 20) == "no sign of it"  # 0.075 by chance
+    assert drift.in_short(3, 20) == FEW  # 0.075 by chance
     assert drift.in_short(101, 1000).startswith("101 of 1,000")
 
 
@@ -217,6 +219,29 @@ def test_sentences_have_names_and_shares(fitted):
     assert test.cluster.startswith("kind ")
     together = drift._sentence(DriftTest("missing", "text", 0.3, 0.3, 0.4, 1e-4))
     assert together.startswith("other views are missing together")
+    several = drift._sentence(DriftTest("clusters", "", 0.3, 0.33, 0.1, 1e-4, "2"))
+    assert several.startswith("several clusters have other shares of the samples than in training; cluster 2 has 33%")
+
+
+def test_a_sentence_names_the_test_that_gave_the_alarm():
+    """It said that 3% are like nothing in training, 5% expected, where all samples were a little farther."""
+    rng = np.random.default_rng(7)
+    before = rng.exponential(size=400)
+    few, all_of_them = (
+        rng.exponential(size=80) + 9 * (np.arange(80) < 12),
+        np.quantile(before, np.linspace(0.3, 0.94, 200)),
+    )
+    for now, words in (
+        (
+            few,
+            r"\d+% of the samples look in view 'rna' like nothing in training \(5% .*; Fisher's test of the farthest\)",
+        ),
+        (
+            all_of_them,
+            r"the samples lie farther .* in view 'rna' .* \(effect 0.30; Kolmogorov and Smirnov's test of all",
+        ),
+    ):
+        assert re.match(words, drift._sentence(drift._farther("rna", before, now)))
 
 
 def test_the_command_line_says_the_same(fitted, tmp_path):
@@ -236,9 +261,9 @@ def test_the_command_line_says_the_same(fitted, tmp_path):
 
 
 def test_the_short_form_tells_when_far_more_samples_are_novel_than_expected():
-    assert drift.in_short(3, 40) == "no sign of it"  # one time in three by chance
-    assert drift.in_short(55, 1000) == "no sign of it"
-    assert drift.in_short(90, 1000) == "no sign of it"  # certain, and too few to matter
+    assert drift.in_short(3, 40) == FEW  # one time in three by chance
+    assert drift.in_short(55, 1000) == FEW
+    assert drift.in_short(90, 1000) == FEW  # certain, and too few to matter
     assert drift.in_short(12, 40).startswith("12 of 40 samples look like nothing in training, 5% are expected to; see")
 
 

@@ -102,7 +102,9 @@ def test_choose_looks_with_the_seed_itself(monkeypatch):
     monkeypatch.setattr(estimator, "choose_n_clusters", lambda *args, **ways: seen.append(args) or
                         Choice(replace(NUMBER, chosen=1), None))  # fmt: skip
     found = URRL(random_state=7, cluster_range=(2, 5), scaling="minmax", effort="thorough").choose(tables())
-    assert found["why"] == "number of clusters: 1, as there are too few samples to look for more"
+    assert (
+        found["why"] == "number of clusters: 1, no clusters were found, as there are too few samples to look for more"
+    )
     assert seen[0][2:5] == ((2, 5), "minmax", 7)
     assert seen[0][1].effort == "thorough"
 

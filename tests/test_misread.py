@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from decimal import Decimal
 
 import numpy as np
@@ -20,6 +21,8 @@ from viewfuse.errors import DataError, NotANumber, SettingError, SuspiciousDataW
 from viewfuse.io.labels import read_labels, read_pairs
 from viewfuse.metrics import nmi
 from viewfuse.missing import apply_mask
+from viewfuse.serve.bodies import read_json
+from viewfuse.serve.limits import Limits
 
 IDS = np.array(list("abcd"))
 HIDDEN = [False, True, False, False]
@@ -149,6 +152,34 @@ def test_a_number_too_small_for_floats_is_not_zero(tmp_path, cell):
         Views({"a": np.array([[Decimal("1e-400")], [Decimal(1)]], object)})
 
 
+@pytest.mark.parametrize("cell", ["1e-400", f"0.{'0' * 400}1", "-2E-999"])
+@pytest.mark.parametrize(
+    "view", ["[[{}, 1.5], [0e-400, 3]]", '{{"columns": ["x", "y"], "values": [[{}, 1.5], [0e-400, 3]]}}']
+)
+def test_a_number_of_json_is_read_as_one_of_a_file(cell, view):
+    def read(cell):
+        return read_json(f'{{"views": {{"a": {view.format(cell)}}}}}'.encode(), Limits(), ["a"])
+
+    with pytest.raises(DataError, match=r"the body has '.*, which is too small for 64-bit floats"):
+        read(cell)
+    with pytest.raises(DataError, match=r"view 'a', row 0, column 0.*the value is inf"):
+        read("1e400")
+    assert read("1e-300").arrays[0].tolist() == [[1e-300, 1.5], [0, 3]]
+
+
+def test_ids_of_npz_that_are_dates_are_written_as_dates(tmp_path):
+    """They became nanoseconds since 1970."""
+    days = np.array(["2020-01-01", "2020-01-02T03:04", "2020-01-03"], "M8[ns]")
+    np.savez(tmp_path / "a.npz", view_0=np.eye(3), ids=days, labels=days)
+    texts = ["2020-01-01", "2020-01-02T03:04", "2020-01-03"]
+    assert read_views(tmp_path / "a.npz").ids.tolist() == texts
+    assert read_labels(tmp_path / "a.npz") == dict(zip(texts, texts, strict=True))
+    days[1] = "NaT"
+    np.savez(tmp_path / "a.npz", view_0=np.eye(3), ids=days)
+    with pytest.raises(DataError, match="the id of row 1 is missing"):
+        read_views(tmp_path / "a.npz")
+
+
 def test_labels_that_were_stored_as_bytes_are_text(tmp_path):
     np.savez(tmp_path / "a.npz", view_0=np.eye(2), labels=np.array([b"u", b"v"]))
     assert read_labels(tmp_path / "a.npz") == {"0": "u", "1": "v"}
@@ -268,3 +299,23 @@ def test_a_numbered_matrix_that_cannot_be_read_is_not_left_out(tmp_path, other):
     savemat(tmp_path / "a.mat", {"X1": np.eye(3), "X2": other})
     with pytest.raises(DataError, match="'X2' is no matrix of real numbers, unlike 'X1'"):
         read_views(tmp_path / "a.mat")
+
+
+def test_a_column_is_chosen_by_its_name_before_a_pattern(tmp_path):
+    """Brackets are a pattern, x[1] of x1, which was read in its place."""
+    path = tmp_path / "a.csv"
+    path.write_text("id,x1,x[1],y\na,1,2,3\nb,4,5,6\n")
+    for how in ({"blocks": {"v": "x[1]"}}, {"only": ["x[1]"]}, {"drop": ["x1", "y"]}):
+        assert read_views(path, **how).columns == (["x[1]"],)
+    assert read_views(path, drop=["x[1]"]).columns == (["x1", "y"],)
+    assert read_views(path, only=["x[[]1]", "[y]"]).columns == (["x[1]", "y"],)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
+def test_text_in_utf_16_is_named(tmp_path, encoding, ending):
+    """Without its mark each second byte is taken for a letter of its own."""
+    path, text = tmp_path / f"a.{ending}", "id,x,y\na,1,2\nb,3,4\n".encode(encoding)
+    path.write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with pytest.raises(DataError, match=r"looks like UTF-16, .*; save it as UTF-8"):
+        read_views(path)

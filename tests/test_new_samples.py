@@ -194,6 +194,21 @@ def test_ids_of_files_that_read_alike_are_told(tmp_path):
         read_views(files)
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["s\u2013{}", "s\u2011{}", "s\u2212{}", "s-\u200b{}", "\ufeffs-{}", "\uff33-{}", "s-{}\u00a0", "s\u00ad-{}"],
+)
+def test_ids_that_look_alike_are_told(other):
+    frames = [pd.DataFrame(np.eye(20), index=[one.format(i) for i in range(20)]) for one in ("s-{}", other)]
+    wanted = "20 of them differ only in how they are written"
+    with pytest.raises(DataError, match=wanted):
+        Views(frames)
+    frames[1] = frames[1].rename(index={other.format(7): "s-7"})
+    lines = data_warnings(Views(frames))
+    wanted = f"view 'view_0' has ids as text ('s-0'), view 'view_1' as text ({other.format(0)!a}): 19 of them"
+    assert any(line.startswith(wanted) for line in lines), lines
+
+
 def test_numbered_columns_in_another_order_are_put_in_order():
     assert match_columns("rna", [2, 0, 1], range(3)).places.tolist() == [1, 2, 0]
     assert match_columns("rna", range(3), range(3)).places is None

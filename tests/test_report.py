@@ -24,7 +24,16 @@ from viewfuse.report.html import templates
 from viewfuse.report.page import points_of, write_report
 from viewfuse.report.run_folder import _subset, read_run
 from viewfuse.report.sections import k_section
-from viewfuse.report.tables import apart_in_words, clusters_of, how_sure, merges_of, percent, warnings_of
+from viewfuse.report.tables import (
+    apart_in_words,
+    clusters_of,
+    headline,
+    how_many,
+    how_sure,
+    merges_of,
+    percent,
+    warnings_of,
+)
 from viewfuse.selection.decision_texts import records, words
 from viewfuse.selection.decisions import ClusterNumber, KnownClasses, KnownPairs, Outliers
 
@@ -398,4 +407,10 @@ def test_clusters_without_samples_have_no_means(tmp_path):
 
 
 def test_of_one_cluster_nobody_is_unsure(tmp_path):
-    assert how_sure(read_run(write_run(tmp_path / "run", clusters=1)), str) == []
+    asked = read_run(write_run(tmp_path / "run", clusters=1))
+    assert how_sure(asked, str) == []
+    assert headline(asked) == "60 samples in 1 cluster"
+    number = records(ClusterNumber(1, {}, "one", [], "", []))
+    found = read_run(write_run(tmp_path / "run", clusters=1, decisions=number))
+    assert headline(found) == "60 samples without clusters"
+    assert how_many(found).startswith("The number of clusters: 1, no clusters were found, as samples fall apart")

@@ -74,11 +74,12 @@ def test_rows_that_are_numbered_from_zero_and_from_one_are_noticed(kind):
         ] * int((start, ends) == (1, 61))
 
 
-def test_values_that_differ_in_capitals_are_noticed():
-    brands = pd.DataFrame({"brand": ["Acme", "acme ", "Bolt"] * 20, "x = a": np.eye(60)[0]})
+@pytest.mark.parametrize(("other", "shown"), [("acme-1 ", "acme-1"), ("Acme\u20131", "Acme\\u20131")])
+def test_values_that_look_alike_are_noticed(other, shown):
+    brands = pd.DataFrame({"brand": ["Acme-1", other, "Bolt"] * 20, "x = a": np.eye(60)[0]})
     (line,) = data_warnings(Views({"shop": brands, **tables()}))
-    said = "differ only in capitals, and count as two values; spell them alike"
-    assert line == f"shop: 'brand = Acme' and 'brand = acme' {said}"
+    said = "look alike, and count as two values; spell them alike"
+    assert line == f"shop: 'brand = Acme-1' and 'brand = {shown}' {said}"
 
 
 def test_ids_among_the_values_are_noticed():

@@ -231,10 +231,10 @@ def test_one_cluster_of_few_samples_is_not_trusted_much():
     number = ClusterNumber(1, {}, "few", [], "", [])
     found = rules.with_reasons(rules.estimated(np.ones(9), np.zeros(9, int), 1), *rules.on_number(number))
     assert (found.level, [one["name"] for one in found.reasons]) == ("some", ["untested"])
-    assert words(found) == "some, as there is one cluster, and too few samples to look for more"
+    assert words(found) == "not judged, as there is one cluster, and too few samples to look for more"
     assert "n_clusters=2" in advice_of(found)
     one = rules.with_reasons(found, *rules.on_number(ClusterNumber(1, {}, "one", [], "", [])))
-    assert words(replace(one, chosen="high", reasons=[])) == "high, as there is one cluster"
+    assert words(replace(one, chosen="high", reasons=[])) == "not judged, as there is one cluster"
 
 
 def test_reasons_are_found_at_their_bounds():

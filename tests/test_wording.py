@@ -95,6 +95,8 @@ def test_decisions_are_shown_with_options():
     decided = records(ScalingChoice("mixed", {}, as_a_whole=[], diverged=[], asked=False, quick=True))
     summary = {"samples": 3, "decisions": decided, "remarks": [], "params": {}}
     assert "others were not tried (--effort quick)" in fit._in_short(summary)["scaling"]
+    assert fit._in_short(summary | {"found_again": [0.9, 0.8]})["found_again"] == [0.9, 0.8]
+    assert "found_again" not in fit._in_short(summary | {"found_again": [1.0]})
 
 
 @pytest.mark.parametrize("command", [main, benchmarks])

@@ -252,6 +252,8 @@ def _write_report(out: Path, name: str) -> None:
 def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     """For people: decisions in words, no parameters, and remarks last, where they are seen."""
     facts = {name: value for name, value in summary.items() if name not in _NOT_SHORT}
+    if len(facts.get("found_again", ())) == 1:  # one cluster is there again in any case
+        del facts["found_again"]
     remarked = {"look at": "; ".join(summary["remarks"])} if summary["remarks"] else {}
     spell = options.spelling(fit)
     return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked

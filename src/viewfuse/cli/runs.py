@@ -17,12 +17,20 @@ from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
 from viewfuse.fitted.manifest import TENSORS
 from viewfuse.io.labels import read_table
-from viewfuse.io.writers import Sheet, named_rows, write_embedding, write_history, write_sheets
+from viewfuse.io.writers import (
+    Results,
+    Sheet,
+    named_rows,
+    write_annotated,
+    write_embedding,
+    write_history,
+    write_sheets,
+)
 from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import tables_beside, write_report
-from viewfuse.report.run_folder import read_run, write_places
+from viewfuse.report.run_folder import read_run, write_evidence_again, write_places
 from viewfuse.selection.decision_texts import p_value, words
 from viewfuse.utils.atomic import keep_version, replacing
 from viewfuse.utils.console import plain, tell
@@ -180,6 +188,11 @@ def validate(run: Path, refits: int, device: str) -> Any:
     fitted.checkpoint, fitted.verbose = run / _VALIDATION, True
     fitted.validate(refits)
     fitted.checkpoint, fitted.verbose = None, False
+    write_evidence_again(run, fitted)
+    results = Results(fitted.ids_, fitted.soft_labels_, fitted.embedding_, fitted.labels_)
+    for path in run.iterdir():  # copies of what was read, with the results in them
+        if path.suffix.lower() in (".h5mu", ".h5ad") and path.name in (finished.summary.get("files") or ()):
+            write_annotated(path, path, results)
     summary = write_run(run, fitted, _views_of(fitted), finished.summary, title=run.resolve().name)
     shutil.rmtree(run / _VALIDATION, ignore_errors=True)
     return {"found_again": summary["found_again"], "trust": words(fitted.trust_), "written to": str(run)}

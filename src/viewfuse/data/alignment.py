@@ -19,6 +19,7 @@ from viewfuse.data.input_types import (
     is_mudata,
     is_sparse,
     is_sparse_frame,
+    looks,
     only_counted,
 )
 from viewfuse.data.precision import TOO_CLOSE, are_whole_numbers_lost, exact_frame, filled, has_long_numbers
@@ -253,11 +254,11 @@ _LIKE_DIGITS = str.maketrans("oil", "011")
 
 
 def plainly(name: Hashable) -> str:
-    """An id without blanks around it, zeros before it, capitals, and the fraction of 17.0.
+    """An id without blanks around it, zeros before it, capitals, signs without width, and the fraction of 17.0.
 
     Beside digits a letter O is a zero, and I and l are ones: they are typed for each other.
     """
-    text = str(name).strip().casefold().removesuffix(".0")
+    text = looks(str(name)).casefold().removesuffix(".0")
     if any(map(str.isdigit, text)):
         text = text.translate(_LIKE_DIGITS)
     return text.lstrip("0") or "0" if text.isdigit() else text
@@ -265,7 +266,12 @@ def plainly(name: Hashable) -> str:
 
 def written(name: Hashable) -> str:
     """How an id is written: as a number (17), or as text ('017')."""
-    return f"as text ({name!r})" if isinstance(name, str) else f"as numbers ({name})"
+    return f"as text ({shown(name)})" if isinstance(name, str) else f"as numbers ({name})"
+
+
+def shown(name: Hashable) -> str:
+    """An id in quotes; where it has signs that look like others, by their numbers."""
+    return ascii(name) if isinstance(name, str) and looks(name) != name.strip() else repr(name)
 
 
 def in_words(pairs: Sequence[tuple[Hashable, Hashable]], first: str, second: str) -> str:
@@ -291,7 +297,7 @@ def warn_of_few(shared: int, first: Collection[Hashable], second: Collection[Has
     """Warn where two lists of ids, of `both`, have less than half of the shorter one in common."""
     if 2 * shared < min(len(first), len(second)):
         few = f"only {shared} of {len(first)} and {len(second)} ids are in both {both}"
-        alike = [f"{one!r} and {other!r} read alike" for one, other in read_alike(first, second)[:1]]
+        alike = [f"{shown(one)} and {shown(other)} read alike" for one, other in read_alike(first, second)[:1]]
         warn(SuspiciousDataWarning("; ".join([few, *alike, "spell ids alike in both"])))
 
 

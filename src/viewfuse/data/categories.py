@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.input_types import Mask, Names, is_sparse
+from viewfuse.data.input_types import Mask, Names, id_key, is_sparse, looks
 from viewfuse.data.precision import Offset, is_number
 from viewfuse.data.sparse_tables import with_columns
 from viewfuse.errors import DataError, IgnoredColumnsWarning
@@ -86,6 +86,7 @@ class TextValues:
 
     def code(self, cell: str) -> float | None:
         """The number of a text; None for one text too many."""
+        cell = id_key(cell)
         if cell not in self._codes and len(self._codes) == MOST_VALUES:
             return None
         return float(self._codes.setdefault(cell, len(self._codes)))
@@ -280,31 +281,31 @@ def match_columns(view: str, given: Names, fitted: Names, plain: Collection[str]
 
 
 def _warn_of_categories(view: str, values: Mapping[str, Names | None], known: Collection[Hashable]) -> None:
-    """Warn of categories that are not there, of which no value is known, or one in other capitals: they count as none.
+    """Warn of categories that are not there, of which no value is known, or one that looks like it: they count as none.
 
     `values` are those that the new samples have of each category of the model.
     """
     if gone := [name for name, own in values.items() if own is None]:
         what = f"categories of the model are not there ({some(gone)}), so all samples count as none of their"
         warn(IgnoredColumnsWarning(f"view {view!r}: {what} values; are the columns called alike?"))
-    alike = {str(one).casefold(): one for one in known}
+    alike = {looks(str(one)).casefold(): one for one in known}
     for name, own in values.items():
         strange = [one for one in own or () if one not in known]
-        spelled = [one for one in strange if str(one).casefold() in alike]
+        spelled = [one for one in strange if looks(str(one)).casefold() in alike]
         if own is not None and len(strange) == len(own):
             what = f"no value of the category {name!r} that these samples have ({some(own)}) is known to the model"
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, so they count as none; are they spelled alike?"))
         elif spelled:
             what = f"{spelled[0]!r} is not known to the model, so it counts as none"
-            other = alike[str(spelled[0]).casefold()]
+            other = alike[looks(str(spelled[0])).casefold()]
             warn(IgnoredColumnsWarning(f"view {view!r}: {what}, but {other!r} is; spell both alike"))
 
 
 def _spelled_alike(given: Names, fitted: Names) -> Names:
     """The names of new samples as the model has them: files have text where a data frame may have numbers."""
     own, known = set(given), set(fitted)
-    texts: dict[str, Any] = {str(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
-    alike: dict[Any, Any] = {one: texts.get(str(one), one) for one in own - known if isinstance(one, (str, Real))}
+    texts: dict[str, Any] = {id_key(one): one for one in fitted if one not in own and isinstance(one, (str, Real))}
+    alike: dict[Any, Any] = {one: texts.get(id_key(one), one) for one in own - known if isinstance(one, (str, Real))}
     return [alike.get(name, name) for name in given]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import alike_in_views
+from viewfuse.data.alignment import alike_in_views, shown
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.input_types import Mask, Names, is_sparse, only_counted, take
+from viewfuse.data.input_types import Mask, Names, is_sparse, looks, only_counted, take
 from viewfuse.data.precision import single
 from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
 from viewfuse.data.views import Views, is_one_table
@@ -116,12 +116,12 @@ def check_samples(views: Views, n_clusters: int) -> None:
 
 
 def _values_alike(name: str, columns: Names) -> list[str]:
-    """Two values of a category that differ only in capitals stay two values."""
+    """Two values of a category that differ only in capitals, or in signs that look alike, stay two values."""
     first: dict[str, str] = {}
     values = [str(columns[place]) for places in categories_in(columns).values() for place in places]
-    pairs = [(first.setdefault(one.casefold(), one), one) for one in values]
-    said = "differ only in capitals, and count as two values; spell them alike"
-    return [f"{name}: {one!r} and {other!r} {said}" for one, other in pairs if one != other]
+    pairs = [(first.setdefault(looks(one).casefold(), one), one) for one in values]
+    said = "look alike, and count as two values; spell them alike"
+    return [f"{name}: {shown(one)} and {shown(other)} {said}" for one, other in pairs if one != other]
 
 
 def isolated_views(views: Views) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from unicodedata import category, normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +122,19 @@ def has_row_labels(view: Any) -> bool:
 def are_numbered(columns: Sequence[Names]) -> bool:
     """Whether no view has columns with names, so that none is that of a category; None has no columns at all."""
     return all(isinstance(own, range) or len(own) == 0 for own in columns)
+
+
+def id_key(name: Hashable) -> str:
+    """A name as text without blanks around it, in which a letter with an accent is one sign and not two."""
+    return normalize("NFC", str(name).strip())
+
+
+def looks(text: str) -> str:
+    """Text as people see it: every dash is a hyphen, every blank one blank, and signs without width are not there."""
+    if text.isascii():
+        return text.strip()
+    kinds = [(sign, category(sign)) for sign in normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")]
+    return "".join("-" if kind == "Pd" else sign for sign, kind in kinds if kind != "Cf").strip()
 
 
 def only_counted(ids: NDArray[Any]) -> bool:

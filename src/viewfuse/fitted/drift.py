@@ -65,6 +65,7 @@ class DriftTest:
     effect : from 0 to 1: how far the distributions are apart
     p_value, adjusted : of the test, and corrected for the number of tests
     sentence : what it says; empty where it is no alarm
+    by : of a novelty test which of its two tests found the smaller p-value: "distances" or "farthest"
     """
 
     name: str
@@ -76,6 +77,7 @@ class DriftTest:
     cluster: str = ""
     adjusted: float = 1.0
     sentence: str = ""
+    by: str = "distances"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def in_short(novel: int, n_samples: int) -> str:
     expected = 1 - USUAL
     by_chance = float(binom.sf(novel - 1, n_samples, expected))
     if by_chance > LEVEL or novel < (expected + LEAST) * n_samples:
-        return "no sign of it"
+        return "no sign of it in the novelty of samples; viewfuse drift tests missing views and all else"
     found = f"{novel:,} of {n_samples:,} samples look like nothing in training, {expected:.0%} are expected to"
     return f"{found}; see viewfuse drift and update"
 
@@ -184,8 +186,9 @@ def _farther(view: str, before: NDArray[np.float64], now: NDArray[np.float64]) -
     found = ks_2samp(now, before, alternative="less", method="asymp")
     usual, far = (float((one > np.quantile(before, USUAL)).mean()) for one in (before, now))
     # All samples may be a little farther, or a few of them much: two tests, the better of which counts.
-    p_value = min(2 * min(float(found.pvalue), _among_farthest(before, now)), 1.0)
-    return DriftTest("novelty", view, usual, far, float(found.statistic), p_value)
+    farthest = _among_farthest(before, now)
+    p_value, by = min((float(found.pvalue), "distances"), (farthest, "farthest"))
+    return DriftTest("novelty", view, usual, far, float(found.statistic), min(2 * p_value, 1.0), by=by)
 
 
 def _among_farthest(before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
@@ -270,13 +273,23 @@ def _sentence(one: DriftTest) -> str:
     missing = f"view {one.view!r} is missing for {now} of the samples, and for {before} in training"
     if abs(one.new - one.training) < LEAST:
         missing = "other views are missing together than in training"
-    like_nothing = f"{now} of the samples look in view {one.view!r} like nothing in training"
+    novel = f"{now} of the samples look in view {one.view!r} like nothing in training ({before} are expected to; "
+    if one.new - one.training < LEAST:
+        farther = f"the samples lie farther from those of training in view {one.view!r} than these from each other"
+        novel = f"{farther} (effect {one.effect:.2f}; "
+    novel += {
+        "distances": "Kolmogorov and Smirnov's test of all distances",
+        "farthest": "Fisher's test of the farthest",
+    }[one.by]
+    cluster = f"cluster {one.cluster} has {now} of the samples, and {before} in training"
+    if abs(one.new - one.training) < LEAST:
+        cluster = f"several clusters have other shares of the samples than in training; {cluster}"
     far = f"{now} of the samples have values far outside of those of training"
     means = f"the mean confidence is {one.new:.2f}, and {one.training:.2f} in training"
     return {
-        "novelty": f"{like_nothing} ({before} are expected to); consider a new fit",
+        "novelty": f"{novel}); consider a new fit",
         "out_of_range": f"{far}; look for fill values and units",
         "missing": f"{missing}; check how the samples were collected",
-        "clusters": f"cluster {one.cluster} has {now} of the samples, and {before} in training",
+        "clusters": cluster,
         "confidence": f"{means}; look at the samples that are uncertain",
     }[one.name]

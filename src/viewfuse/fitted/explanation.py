@@ -121,7 +121,7 @@ def explain(
         views.names,
         labels,
         confidence,
-        *_second_best(probabilities, labels),
+        *second_best(probabilities, labels),
         weights=_weights(model, samples),
         donors=_donors(model, samples, training_ids),
         sizes=np.bincount(labels, minlength=n_clusters),
@@ -138,12 +138,12 @@ def sheets(one: Explanation, top: int | None = TOP) -> dict[str, Sheet]:
     header = ["id", "label", "confidence", "second_label", "second_confidence"]
     header += [f"{kind}_{name}" for kind in ("weight", "donors") for name in one.view_names]
     samples = [
-        (*placed, *weights, *map(_joined, donors))
+        (*placed, *weights, *map(joined, donors))
         for *placed, weights, donors in zip(*(fact.tolist() for fact in facts), strict=True)
     ]
     found = zip(one.sizes.tolist(), one.typical, one.stability.tolist(), strict=True)
-    clusters = [(c, size, _joined(ids), steady, in_a_word(steady)) for c, (size, ids, steady) in enumerate(found)]
-    merges = [(_joined(two.first), _joined(two.second), two.distance, two.left) for two in one.merges]
+    clusters = [(c, size, joined(ids), steady, in_a_word(steady)) for c, (size, ids, steady) in enumerate(found)]
+    merges = [(joined(two.first), joined(two.second), two.distance, two.left) for two in one.merges]
     digits = ".7g"  # as many as float32 has
     for own in one.effects:  # means that are apart may be one number in float32, as beside a large offset
         alike = own.mean.astype(np.float32) == own.mean_of_others.astype(np.float32)
@@ -158,7 +158,8 @@ def sheets(one: Explanation, top: int | None = TOP) -> dict[str, Sheet]:
     }
 
 
-def _joined(ids: Sequence[Hashable]) -> str:
+def joined(ids: Sequence[Hashable]) -> str:
+    """Ids in a cell of a table."""
     return " ".join(map(str, ids))
 
 
@@ -172,7 +173,7 @@ def frame_of(sheet: Sheet) -> pd.DataFrame:
     return pd.DataFrame(sheet.rows, columns=list(sheet.header))
 
 
-def _second_best(
+def second_best(
     probabilities: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The likeliest cluster besides the label, and its probability; -1 and 0 where there is no other."""

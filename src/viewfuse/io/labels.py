@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from viewfuse.data.input_types import id_key
 from viewfuse.data.precision import is_number, text_as_numbers
-from viewfuse.data.side_information.known_labels import id_key, is_unknown
+from viewfuse.data.side_information.known_labels import is_unknown
 from viewfuse.data.side_information.pairs import PairTable
 from viewfuse.errors import DataError
 from viewfuse.io.csv_text import unmarked

@@ -11,14 +11,13 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
-from viewfuse.data.input_types import is_sparse
+from viewfuse.data.input_types import id_key, is_sparse
 from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
 from viewfuse.data.views import Views
@@ -244,7 +243,9 @@ class FileSource(Contents):
 
 
 def _text(ids: NDArray[Any]) -> NDArray[Any]:
-    """Ids or labels, as text where they were stored as bytes; letters that do not exist are refused."""
+    """Ids or labels, as text where they were stored as bytes or dates; letters that do not exist are refused."""
+    if ids.dtype.kind == "M" and not np.isnat(ids).any():  # one without a date is refused as others are
+        return np.datetime_as_string(ids, unit="auto")
     text = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
     if text.dtype.kind == "U":
         text = text.astype(text.dtype.newbyteorder("="))
@@ -276,7 +277,7 @@ def alike(listed: list[list[Hashable]]) -> list[list[Hashable]]:
     """
     if all(isinstance(name, int) for ids in listed for name in ids):
         return listed
-    return [[name if name is None else normalize("NFC", str(name).strip()) for name in ids] for ids in listed]
+    return [[name if name is None else id_key(name) for name in ids] for ids in listed]
 
 
 def check_ids(path: Path, ids: Sequence[Hashable]) -> None:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from viewfuse import metrics
 from viewfuse.data.alignment import warn_of_few
+from viewfuse.data.input_types import id_key
 from viewfuse.data.precision import is_number
-from viewfuse.data.side_information.known_labels import id_key, is_unknown
+from viewfuse.data.side_information.known_labels import is_unknown
 from viewfuse.errors import DataError
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids

@@ -28,6 +28,7 @@ _ALL_FEATURES = "effects.csv"
 """Of wide views this would be far longer than all else."""
 ALPHA = 0.1
 """That of runs which do not say it."""
+_SAMPLES, _CLUSTERS = "samples.csv", "clusters.csv"
 _CURE = "run viewfuse fit again, with another --out"
 
 
@@ -141,6 +142,34 @@ def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places
     explanation = model.explain(model.complete(views[places.rows])[0])
     found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
     write_sheets(folder / "explanation", found)
+
+
+def write_evidence_again(folder: Path, model: MultiViewClusterer) -> None:
+    """Write confidences of explained samples and clusters again, after they were measured; all else stays as it is."""
+    from viewfuse.fitted.clusters import in_a_word, typical_samples
+    from viewfuse.fitted.explanation import joined, second_best
+
+    folder = folder / "explanation"
+    if not (folder / _SAMPLES).exists():
+        return
+    samples, clusters = (read_table(folder / name) for name in (_SAMPLES, _CLUSTERS))
+    place, ids = {str(name): row for row, name in enumerate(model.ids_.tolist())}, samples.ids()
+    if unknown := [name for name in ids if name not in place]:
+        raise DataError(f"{samples.path}: the model does not know {unknown[0]!r}; {_CURE}")
+    chances = model.soft_labels_[[place[name] for name in ids]]
+    labels, confidence = chances.argmax(axis=1), chances.max(axis=1)
+    second, second_confidence = second_best(chances, labels)
+    again = model._again().tolist()
+    own = [typical_samples(np.flatnonzero(labels == c), confidence) for c in range(len(again))]
+    typical = [joined([ids[row] for row in rows.tolist()]) for rows in own]
+    sure = {"confidence": confidence, "second_label": second, "second_confidence": second_confidence}
+    found: list[tuple[CsvTable, dict[str, list[Any]]]] = [
+        (samples, {name: values.tolist() for name, values in sure.items()}),
+        (clusters, {"typical": typical, "stability": again, "again": list(map(in_a_word, again))}),
+    ]
+    for table, changed in found:
+        columns = {name: changed.get(name, cells) for name, cells in table.columns.items()}
+        write_sheets(folder, {table.path.name: Sheet(tuple(columns), zip(*columns.values(), strict=True))})
 
 
 def write_places(folder: Path, ids: NDArray[Any], places: Places) -> None:

@@ -179,6 +179,8 @@ def headline(run: FinishedRun) -> str:
     """How many clusters there are."""
     found, without = sum(size > 0 for size in run.sizes), len(run.ids) - sum(run.sizes)
     more = f", and {count(without, 'outlier')}" if without else ""
+    if run.n_clusters == 1 and ClusterNumber.name in run.decisions:  # and not what was asked for
+        return f"{count(len(run.ids) - without, 'sample')} without clusters{more}"
     return f"{count(len(run.ids) - without, 'sample')} in {count(found, 'cluster')}{more}"
 
 

@@ -50,11 +50,11 @@ def words(decision: Decision, spell: Spell = str) -> str:
             return _on_reduction(decision)
         case kinds.ScalingChoice():
             return _on_scaling(decision, spell)
-        case kinds.PretrainingLength(chosen=lasted, evidence=evidence, planned=planned):
+        case kinds.PretrainingLength(chosen=lasted, evidence=evidence, planned=planned, single=single):
             if lasted == planned:
                 return f"all {lasted} epochs" if lasted else "none"
-            why = "the clusters are clear by then"
-            if "agreement" in evidence:
+            why = "there is one cluster" if single else "the clusters are clear by then"
+            if "agreement" in evidence and not single:
                 why = f"trainings agree by then (adjusted Rand index {evidence['agreement']:.2f})"
             return f"{lasted} of {planned} epochs, as {why}"
         case kinds.JointStageLength():
@@ -99,14 +99,16 @@ def words(decision: Decision, spell: Spell = str) -> str:
             for word, own in (("new", [one["label"] for one in decision.founded]), ("empty", list(decision.empty))):
                 parts += [f"{listed(own)} {'are' if own[1:] else 'is'} {word}"] if own else []
             return "; ".join(parts + [f"{len(decision.waiting):,} samples fit nowhere yet"] * bool(decision.waiting))
+        case kinds.MeanConfidence(n_clusters=1):
+            return "not judged, as there is one cluster"
         case kinds.MeanConfidence(chosen=mean, evidence={"again": again}):
             what = "the chance that a sample is in the same cluster again if the fit is repeated"
             return f"{mean:.2f} on average: {what} (other trainings put {again:.0%} there beyond chance)"
         case kinds.MeanConfidence(chosen=mean, evidence=evidence) if not evidence:
             return f"{mean:.2f} on average: the paper's soft labels, which are not calibrated"
-        case Trust(chosen=word, n_clusters=1):
+        case Trust(n_clusters=1):
             few = any(one["name"] == "untested" for one in decision.reasons)
-            return f"{word}, as there is one cluster{', and too few samples to look for more' if few else ''}"
+            return f"not judged, as there is one cluster{', and too few samples to look for more' if few else ''}"
         case Trust(chosen=word, evidence=facts, refits=refits):
             source = f"measured by {refits} repeated fits" if refits else "an estimate"
             found = f"{facts['again']:.0%} of the samples ({100 * facts['low']:.0f} to {100 * facts['high']:.0f}%)"
@@ -140,6 +142,8 @@ def _on_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
     scores = dict(sorted(decision.evidence.items(), key=lambda pair: -pair[1]))
     if decision.asked:
         why = ", as asked"
+    elif decision.single:
+        why = ", as with one cluster no other can be better"
     elif decision.clear:
         why = "; others were not tried, as its clusters are clear"
     elif decision.quick:
@@ -202,7 +206,8 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
         "": "", "largest": "; this is the end of the range, and the data say more",
         "smallest": "; this is the beginning of the range, and the data say fewer",
     }[decision.end]  # fmt: skip
-    return f"{decision.chosen}{why}{more}{end}"
+    none = ", no clusters were found" if decision.chosen == 1 else ""
+    return f"{decision.chosen}{none}{why}{more}{end}"
 
 
 def _on_splits(decision: kinds.ClusterNumber, standing: Sequence[Mapping[str, Any]]) -> str:

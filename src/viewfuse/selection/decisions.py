@@ -70,6 +70,7 @@ class ScalingChoice(Decision):
     asked: bool  # whether the user named the scaling
     clear: bool = False  # why no other was tried: the clusters were clear,
     quick: bool = False  # or to save time
+    single: bool = False  # whether there was one cluster, which is as good under each
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class PretrainingLength(Decision):
 
     name = "pretraining"
     planned: int
+    single: bool = False  # whether there was one cluster, which needs no training
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from viewfuse.data.categories import encoded_rows
+from viewfuse.data.precision import is_too_small
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.readers import Reading, open_source
@@ -21,6 +23,8 @@ PARQUET = "application/vnd.apache.parquet"
 _SHAPE = 'write {"views": {"NAME": [[number, ...], ...]}, "ids": [...]}; docs/serve.md has more'
 _LONG = re.compile(rb"(?<!\d)\d{1000}")
 """More digits than any float needs: Python's time for a whole number grows with the square of their count."""
+_MAY_BE_SMALL = re.compile(rb"[eE]-\d{3}|0{200}")
+"""What a number has that 64-bit floats can only hold as zero."""
 _TOO_MANY_DIGITS = "the body has a whole number with too many digits; write it as a float"
 TEMPORARY = "viewfuse-"
 """How the names of folders begin in which bodies lie."""
@@ -82,7 +86,7 @@ def read_parquet(
 
 
 def _parsed(body: bytes | bytearray) -> Any:
-    """The content of JSON, in which no number is endless and no name stands twice."""
+    """The content of JSON, in which no number is endless or would become zero, and no name stands twice."""
 
     def no_number(name: str) -> NoReturn:
         raise DataError(f"the body has {name}, which JSON does not know; write null for what is missing")
@@ -94,10 +98,17 @@ def _parsed(body: bytes | bytearray) -> Any:
             raise DataError(f"{twice!r} stands twice in one object of the body; keep one")
         return found
 
+    def not_lost(number: str) -> float:
+        if is_too_small(number):
+            fault = f"the body has {reprlib.repr(number)}, which is too small for 64-bit floats, it would be 0"
+            raise DataError(f"{fault}; rescale the column")
+        return float(number)
+
     if _LONG.search(body):
         raise DataError(_TOO_MANY_DIGITS)
     try:
-        return json.loads(body, parse_constant=no_number, object_pairs_hook=once)
+        parse = not_lost if _MAY_BE_SMALL.search(body) else None
+        return json.loads(body, parse_constant=no_number, object_pairs_hook=once, parse_float=parse)
     except DataError:
         raise
     except RecursionError:

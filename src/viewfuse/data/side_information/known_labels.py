@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import is_nothing
-from viewfuse.data.input_types import has_row_labels, only_counted
+from viewfuse.data.input_types import has_row_labels, id_key, only_counted
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
@@ -111,7 +110,7 @@ def _written(label: Any) -> str:
     """A label as text, empty where it stands for none; 2.0 is 2, as a column of integers with gaps has floats."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         label = int(label)
-    text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)).strip()
+    text = id_key(label.decode("utf-8", "replace") if isinstance(label, bytes) else label)
     return "" if is_unknown(text) else text
 
 
@@ -152,9 +151,4 @@ def _warn_of_order(index: list[Hashable], ids: list[Hashable], what: str) -> Non
 
 def key_of(ids: NDArray[Any]) -> Callable[[Hashable], str]:
     """What ids are compared by: as files have them, or as they are where two of the samples would be one."""
-    return _in_files if len(set(map(_in_files, ids.tolist()))) == len(ids) else str
-
-
-def _in_files(name: Hashable) -> str:
-    """An id as files have it, see `viewfuse.io.source.alike`."""
-    return normalize("NFC", str(name).strip())
+    return id_key if len(set(map(id_key, ids.tolist()))) == len(ids) else str

@@ -12,7 +12,7 @@ import mmap
 import os
 import signal
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,7 +44,7 @@ _MOST_TABLES = 200
 _KIND = "\0kind"
 """The key of a JSON object that stands for an array, a range or a setting."""
 Blocks = Mapping[str, str | Sequence[str]]
-"""Per view the names of its columns, or a pattern such as "rna_*"."""
+"""Per view the names of its columns, or a name or a pattern such as "rna_*"."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ class Reading:
 
     def chosen(self, path: Path, columns: list[str]) -> tuple[list[str], list[str]]:
         """The columns of a table that are read: those of `only`, or all, without those of `drop`; and the others."""
-        wanted = [one for one in columns if is_among(one, self.only)] or columns
-        kept = [one for one in wanted if not is_among(one, self.drop)]
+        only, drop = (
+            {column for name in names for column in called(columns, name)} for names in (self.only, self.drop)
+        )
+        kept = [one for one in columns if (one in only or not only) and one not in drop]
         if not kept:
             raise DataError(f"{path}: no column is left; leave the file out, or ", Setting("drop"), " fewer columns")
         known = set(kept)
@@ -115,9 +117,9 @@ class ReadJob:
         return cls(**facts | {"path": Path(facts["path"]), "reading": Reading(**facts["reading"])}), limits
 
 
-def is_among(column: str, patterns: Sequence[str]) -> bool:
-    """Whether a column has one of these names, or matches one of these patterns."""
-    return any(column == one or fnmatchcase(column, one) for one in patterns)
+def called(columns: Collection[str], name: str) -> list[str]:
+    """The column of that name; where there is none, those that match it as a pattern."""
+    return [name] if name in columns else [one for one in columns if fnmatchcase(one, name)]
 
 
 class ReadingLimits(NamedTuple):

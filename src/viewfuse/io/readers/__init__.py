@@ -18,7 +18,7 @@ from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.isolated import client
-from viewfuse.io.isolated.jobs import AS_USUAL, Blocks, Reading, ReadJob, is_among
+from viewfuse.io.isolated.jobs import AS_USUAL, Blocks, Reading, ReadJob, called
 from viewfuse.io.isolated.process import ENDINGS, POSSIBLE
 from viewfuse.io.readers.hdf5 import h5ad_places, read_annotated
 from viewfuse.io.readers.npz import read_npy_folder, read_npz
@@ -213,7 +213,7 @@ def _check_chosen(reading: Reading, views: Sequence[FileView]) -> None:
     unread = {name for view in views for name in view.unread}
     read = {category_of(name) or str(name) for view in views for name in view.columns} if reading.only else set()
     for name, patterns, columns in (("only", reading.only, read | unread), ("drop", reading.drop, unread)):
-        unknown = [one for one in patterns if not any(is_among(column, [one]) for column in columns)]
+        unknown = [one for one in patterns if not called(columns, one)]
         if unknown:
             raise DataError(Setting(name), f" names {unknown[0]!r}, but no file has such a column; correct the name")
     names = [view.name for view in views]

@@ -10,10 +10,10 @@ import csv
 import gzip
 import re
 import reprlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
 from math import nan
@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from viewfuse.data import precision
 from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
 from viewfuse.data.precision import is_number, text_as_numbers
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.csv_text import unmarked
-from viewfuse.io.isolated.jobs import Blocks, ReadJob
+from viewfuse.io.isolated.jobs import Blocks, ReadJob, called
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of
 from viewfuse.utils import memory
-from viewfuse.utils.console import some, tell
+from viewfuse.utils.console import some, tell, warn
 from viewfuse.utils.settings import Setting
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -45,6 +45,8 @@ _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 ID_NAME = re.compile(r"(^|[\W_])ids?$|(?-i:[a-z]I[Dd]s?$)", re.IGNORECASE)
 """How columns of ids are called."""
 _NO_ID = "name the column of ids in the header, which R's write.table leaves out (col.names = NA writes it)"
+_IN_UTF16 = " looks like UTF-16, but text is read as UTF-8; save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*", re.ASCII)
 _SHOWN = 6
 _SECONDS = 86_400
 _MANY = 6
@@ -73,6 +75,8 @@ def read_text(job: ReadJob) -> list[FileView]:
             check_repeated(path, [name for name in names if name in chosen])
             ids, cells = _read_rows(path, rows, names, place, wanted, sign)
     except (UnicodeDecodeError, csv.Error) as error:
+        if isinstance(error, UnicodeDecodeError) and error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise DataError(f"{path}{_IN_UTF16}") from None
         raise DataError(f"{path} cannot be read as text ({error}); save it as UTF-8 {path.suffix}") from None
     fractions = any("." in name.rstrip("0").rstrip(".") for name in ids)
     if reading.id_column is None and fractions and all(map(is_number, ids)):
@@ -80,6 +84,8 @@ def read_text(job: ReadJob) -> list[FileView]:
         raise DataError(fault, Setting("id_column"), ", or add one")
     firsts = accumulate(map(len, views.values()), initial=0)
     parts = [cells.part(first, len(own)) for first, own in zip(firsts, views.values(), strict=False)]
+    if sign == ";":
+        cells.warn_of_thousands()
     if said := ["separated by ';'"] * (sign == ";") + cells.said():
         tell(f"{path}: {', '.join(said)}")
     if reading.header is False and not cells.texts:
@@ -93,6 +99,8 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
     for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
         if allowance is not None:
             allowance.take(len(line))
+        if number == 1 and "\0" in line.strip("\0"):
+            raise DataError(f"{path}{_IN_UTF16}")
         if len(line) == _LONGEST_LINE:
             fault = f"{path}, line {number} has {_LONGEST_LINE:,} letters or more, so this seems to be no table"
             raise DataError(f"{fault}; check how its lines end")
@@ -220,7 +228,7 @@ def pick_columns(path: Path, columns: Sequence[str], blocks: Blocks) -> dict[str
     there = some(known, 6)
     for view, wanted in blocks.items():
         if isinstance(wanted, str):
-            found = [column for column in known if fnmatchcase(column, wanted)]
+            found = called(known, wanted)
         else:
             found = list(wanted)
             if absent := [column for column in found if column not in known]:
@@ -252,7 +260,7 @@ class Cells:
         self.texts: dict[int, TextValues] = {}
         self._first: dict[int, tuple[Hashable, str]] = {}
         self._has_numbers = np.zeros(len(columns), dtype=bool)
-        self._comma, self._dot = "", ""
+        self._comma, self._dot, self._are_thousands = "", "", True
 
     def add_text(self, rows: Sequence[Sequence[str]], ids: Sequence[str]) -> None:
         """Append the cells of the samples `ids`; NaN where they are empty."""
@@ -295,6 +303,7 @@ class Cells:
                 self._comma = self._comma or cell
             elif "." in cell and is_number(cell):
                 self._dot = self._dot or cell
+                self._are_thousands = self._are_thousands and _THOUSANDS.fullmatch(cell) is not None
             if self._comma and self._dot:
                 fault = f"{self._comma!r} and {self._dot!r} stand in one file; write all numbers alike"
                 raise DataError(f"{self._path}, id {name!r}, column {self._columns[c]!r}: {fault}")
@@ -314,7 +323,7 @@ class Cells:
             if is_nothing(cell):
                 pass
             elif kind == "text":
-                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell.strip())
+                value = None if is_number(cell) else self.texts.setdefault(c, TextValues()).code(cell)
             elif kind == "number":
                 value = float(cell) if is_number(cell) else None
             else:
@@ -371,6 +380,14 @@ class Cells:
         for rows in memory.parts(len(cut)):
             spool.add(with_values(cut[rows], own))
         return spool.table(), names
+
+    def warn_of_thousands(self) -> None:
+        """Warn where the points in all numbers may be signs for thousands, in a table with semicolons."""
+        if self._dot and self._are_thousands:
+            cell = self._dot.strip()
+            found = f"all numbers with a point are like {cell}, which is read as {cell} and not as "
+            cure = "write them without a point if it stands for thousands"
+            warn(SuspiciousDataWarning(f"{self._path}: {found}{cell.replace('.', '')}; {cure}"))
 
     def said(self) -> list[str]:
         """What was read in another way than as plain numbers, in words."""

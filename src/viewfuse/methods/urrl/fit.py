@@ -151,6 +151,7 @@ def _best(search: Search) -> Fitted:
     soft, far = model.assign(stored, embedding), rules.outliers(stored, model.names, source.reduced.ids)
     whole, spared = [name for name, one in zip(model.names, scaler.whole, strict=True) if one], bool(search.scalers)
     facts = {"asked": search.asked, "clear": spared and search.clear, "quick": spared and not search.clear}
+    facts["single"] = run.method.n_clusters == 1
     found: list[Decision] = [
         *source.decisions,
         ScalingChoice(scaler.kind, search.evidence, whole, search.failed, **facts),

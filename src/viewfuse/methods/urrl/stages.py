@@ -337,7 +337,8 @@ def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
 def pretraining_decision(run: TrainState, agreed: float | None) -> PretrainingLength:
     """How long the first stage lasted; `agreed` says how far several trainings did when the scaling was chosen."""
     lasted = run.history["stage"].count("pre-training")
-    return PretrainingLength(lasted, {} if agreed is None else {"agreement": agreed}, planned_epochs(run).pretraining)
+    evidence, single = {} if agreed is None else {"agreement": agreed}, run.method.n_clusters == 1
+    return PretrainingLength(lasted, evidence, planned_epochs(run).pretraining, single)
 
 
 def joint_stage_decision(run: TrainState) -> JointStageLength:
