@@ -271,7 +271,8 @@ class Source(NamedTuple):
         filling = CellFilling(fill, {one.view: one.facts() for one in cells})
         reduced = ViewReduction(**reduction.facts(filled, asked))
         before = reduction.apply(filled)
-        left_out = LeftOut.of(reduction, filled)
+        none = np.empty((len(views), 0))
+        left_out = LeftOut.of(reduction, filled) if reduction.reduces else LeftOut(none, none)
         source = (views.columns, views.offsets, filler, reduction, (filling, reduced))
         if before.batch is None:
             return cls(*source, before, left_out)

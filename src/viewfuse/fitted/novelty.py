@@ -52,11 +52,9 @@ class LeftOut(NamedTuple):
 
     @classmethod
     def of(cls, reduction: Reduction, views: Views) -> LeftOut:
-        """Measure the samples that a reduction was fitted on."""
-        none = np.empty((len(views), 0))
-        words = unseen_by_others(reduction, views) if reduction.has_words else none
-        reduced = any(one.how != "none" for one in reduction.front_ends)
-        return cls(words, distances_left_out(reduction, views) if reduced else none)
+        """Measure the samples that a reduction was fitted on, which reduces some view."""
+        words = unseen_by_others(reduction, views) if reduction.has_words else np.empty((len(views), 0))
+        return cls(words, distances_left_out(reduction, views))
 
     def take(self, rows: NDArray[Any]) -> LeftOut:
         """The samples at `rows`, numbers or booleans."""

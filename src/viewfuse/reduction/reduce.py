@@ -312,6 +312,11 @@ class Reduction:
     front_ends: tuple[FrontEnd, ...]
 
     @property
+    def reduces(self) -> bool:
+        """Whether any view becomes other columns than its own."""
+        return any(one.how != "none" for one in self.front_ends)
+
+    @property
     def has_words(self) -> bool:
         """Whether a view holds words or links."""
         return any(one.how in SPARSE for one in self.front_ends)
