@@ -11,7 +11,7 @@ import torch
 
 from viewfuse.engine.training import Training
 from viewfuse.methods import estimator_of
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 FOLDER = Path(__file__).parents[2] / "shared" / "golden"
 needs_golden = pytest.mark.skipif(

@@ -24,7 +24,7 @@ from viewfuse.methods.urrl.objective import (
     two_branches,
 )
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.samples import NO_NEIGHBOR, index_new_samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, index_new_samples
 
 
 def stored_samples(values, mask, settings):

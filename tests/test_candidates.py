@@ -9,7 +9,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import URRL, Config
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import tree
 from viewfuse.selection.tree import candidate_partitions, graph_clusters, tree_clusters, view_graph
 

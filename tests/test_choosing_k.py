@@ -17,7 +17,7 @@ from viewfuse.fitted.model import Source
 from viewfuse.methods import number_of_clusters
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.stages import init_state
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.split_decisions import RANGE, number_decision, without_view

@@ -13,7 +13,7 @@ import torch
 from run_folders import SPLITS, a_split
 from test_splits import a_look
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import split_decisions
 from viewfuse.selection.decision_texts import words
 from viewfuse.selection.split_decisions import number_decision, possible_range, splits_tested, without_view

@@ -12,7 +12,7 @@ from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL, BadModelFile, load
 from viewfuse.fitted.manifest import checksum
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection.confidence import sharpened
 from viewfuse.selection.kmeans import filled_kmeans, filled_table
 from viewfuse.selection.scores import matched_share

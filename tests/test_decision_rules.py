@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import reference_selection as literal
 from viewfuse.fitted.clusters import typical_samples
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import confidence, kmeans, rules, tree
 from viewfuse.selection.decision_texts import label, records, restored, words
 from viewfuse.selection.decisions import (

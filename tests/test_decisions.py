@@ -30,7 +30,7 @@ from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.scaling_search import Search
 from viewfuse.methods.urrl.stages import EarlyStopping, embed_stored
-from viewfuse.neighbors.samples import NO_NEIGHBOR, MultiViewIndex
+from viewfuse.neighbors.index import NO_NEIGHBOR, MultiViewIndex
 from viewfuse.selection import decision_texts, rules, scores
 from viewfuse.selection.confidence import apart_shares
 from viewfuse.selection.kmeans import initial_centers

@@ -26,7 +26,7 @@ from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.methods.urrl.stages import EarlyStopping
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 N, BANK, WIDTHS, PER_BUCKET = 70, 30, (3, 2), 30

@@ -20,7 +20,7 @@ from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.errors import Diverged
 from viewfuse.methods.urrl.stages import EarlyStopping
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 

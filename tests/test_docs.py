@@ -256,7 +256,7 @@ def test_names_in_sentences_about_methods_exist():
     import viewfuse
     from viewfuse.engine.training import Training, TrainState
     from viewfuse.methods.network import ClusterNetwork
-    from viewfuse.neighbors.samples import Samples
+    from viewfuse.neighbors.index import Samples
 
     samples = Samples([torch.zeros(2, 1)], torch.ones(2, 1, dtype=torch.bool), torch.empty(2, 1, 0))
     training = Training([TrainState(torch.nn.Linear(1, 1), samples, 0)])

@@ -24,7 +24,7 @@ from viewfuse.engine.training import Epoch, Progress, Stage, Training, TrainStat
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.stages import EarlyStopping
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn import layers as graphed_step
 from viewfuse.nn.layers import Adam, GraphedStep
 

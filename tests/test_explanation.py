@@ -32,7 +32,7 @@ from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.reduction.reduce import Reduction, no_front_end
 
 TINY = {"embedding_dim": 16, "hidden_dim": 16, "batch_size": 32, "learning_rate": 2e-3, "random_state": 0}

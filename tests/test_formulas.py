@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from sharded_data import QUICK
 from viewfuse.cli import main
 from viewfuse.distributed.fit_large import fit_large
-from viewfuse.io.csv_text import marked
+from viewfuse.io.formulas import marked
 
 HOSTILE = ["=cmd|'/c calc'!A0", "+1+1", "-x", "@SUM(A1)", "\t=1", "a;=1", "a,+b", " =2", "＝3", "-x|@y", 'q;"=1']  # noqa: RUF001
 FORMULA = re.compile(r"\s*[=+@＝＋＠－-]")  # noqa: RUF001

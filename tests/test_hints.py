@@ -21,7 +21,7 @@ from viewfuse.errors import CheckpointDiffers, DataError, SettingError, Suspicio
 from viewfuse.methods.urrl import objective as losses
 from viewfuse.methods.urrl import scaling_search
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.decision_texts import label, restored, words
 from viewfuse.selection.decisions import KnownClasses
 

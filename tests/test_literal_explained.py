@@ -29,7 +29,7 @@ from viewfuse.fitted.explanation import (
 )
 from viewfuse.fitted.manifest import _names_one_file, read_file
 from viewfuse.fitted.model import Model
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 
 def units(n=29, seed=0):

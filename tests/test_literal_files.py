@@ -21,7 +21,7 @@ from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
-from viewfuse.io import csv_text, source, writers
+from viewfuse.io import formulas, source, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
 from viewfuse.io.labels import read_labels
@@ -108,11 +108,11 @@ def test_views_are_written_once_with_a_header_and_all_parts(tmp_path):
      ("\tx", "'\tx"), (" =1", "' =1"), ("a|@b", "'a|'@b"), (7, 7), ("", "")],
 )  # fmt: skip
 def test_cells_that_a_spreadsheet_would_run_are_marked(cell, written):
-    assert csv_text.marked(cell) == written
+    assert formulas.marked(cell) == written
     if isinstance(cell, str):
-        assert csv_text.unmarked(written) == cell
+        assert formulas.unmarked(written) == cell
         file = io.StringIO()
-        csv_text.write_harmless(file, [(cell, "b")])
+        formulas.write_harmless(file, [(cell, "b")])
         assert next(csv.reader(io.StringIO(file.getvalue(), newline=""))) == [written, "b"]
 
 

@@ -13,7 +13,7 @@ from conftest import make_blobs
 from viewfuse import DataError, NotEnoughMemory, SettingError, Views, metrics
 from viewfuse.methods import ESTIMATORS, estimator_of
 from viewfuse.methods.network import PlacingNetwork
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 _MLP = {"hidden_dims": (16,), "latent_dim": 8}
 BRIEF = {

@@ -16,7 +16,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import approximate as candidates
 from viewfuse.neighbors import samples
 from viewfuse.neighbors import samples as search
-from viewfuse.neighbors.samples import (
+from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     MultiViewIndex,
     TieKeys,

@@ -15,7 +15,7 @@ from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
 from viewfuse.fitted.model import Source, prepare, scaled_tensors, scalers_of
 from viewfuse.fitted.novelty import unseen_by_others, unseen_shares
-from viewfuse.neighbors.samples import Samples, index_new_samples, index_training_set
+from viewfuse.neighbors.index import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.selection import confidence
 from viewfuse.selection.rules import Fences

@@ -14,7 +14,7 @@ from viewfuse import Diverged, load
 from viewfuse.engine.training import Stage, Training, TrainState
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, embeddings
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 
 class Encoders(ClusterNetwork):

@@ -20,7 +20,7 @@ from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings, masked_mse
 from viewfuse.methods.published import completer, cpspan, dsimvc, nemo, pimvc, recformer, sure
 from viewfuse.missing import paper_mask
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP, BatchNorm
 
 B, K = 7, 4

@@ -11,7 +11,7 @@ import torch
 import published_reference as reference
 from golden import network_of, steps, term
 from viewfuse.methods.published import cpspan, dsimvc, sure
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 __all__ = ["steps"]
 WIDTHS, N = (5, 3, 4, 2), 13

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 
 from test_neighbors import incomplete_data
-from viewfuse.neighbors.samples import (
+from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     find_rows,
     fingerprints,
@@ -34,7 +34,7 @@ def test_stored_samples_are_found_and_changed_ones_are_not(data):
 
 def test_equal_fingerprints_are_not_enough(monkeypatch):
     monkeypatch.setattr(
-        "viewfuse.neighbors.samples.fingerprints",
+        "viewfuse.neighbors.index.fingerprints",
         lambda values, present: torch.zeros(len(present), dtype=torch.int64),
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
@@ -55,7 +55,7 @@ def test_samples_with_one_fingerprint_keep_their_own_neighbours(n_prints, monkey
     known = torch.tensor([*range(20, 30), *[NO_NEIGHBOR] * 10])
     wanted = index_new_samples(new, present[:20], stored, known).neighbor_ids
     full = fingerprints
-    monkeypatch.setattr("viewfuse.neighbors.samples.fingerprints", lambda *data: full(*data) % n_prints)
+    monkeypatch.setattr("viewfuse.neighbors.index.fingerprints", lambda *data: full(*data) % n_prints)
     collided = index_rows(values, present)
     assert torch.equal(index_training_set(values, present, 4).neighbor_ids, stored.neighbor_ids)
     found = find_rows(collided, values, present, new, present[:20])

@@ -24,7 +24,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import build_network, fully_connected
 from viewfuse.methods.urrl.objective import URRLMethod, plain_batch
 from viewfuse.methods.urrl.stages import embed_stored, init_state
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.nn import layers as streams_module
 from viewfuse.nn.layers import Adam, GraphedStep, LayerNorm, Linear, PReLU
 

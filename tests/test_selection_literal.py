@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import reference_selection as literal
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import kmeans, scores, tree
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.rules import gaussian_like

@@ -9,7 +9,7 @@ import torch
 from viewfuse import URRL, Config
 from viewfuse.engine.batches import rows_per_pass
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 
 
 @pytest.fixture(scope="module")

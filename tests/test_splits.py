@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from test_tree import samples
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection import split_evidence
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import gaussian_like

@@ -15,7 +15,7 @@ from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
 from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.training import Stage, Training, TrainState
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP
 from viewfuse.nn.layers import start_weights
 

@@ -9,7 +9,7 @@ import torch
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import rules
 from viewfuse.selection.decision_texts import reasons_of
 from viewfuse.selection.kmeans import filled_kmeans

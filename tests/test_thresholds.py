@@ -19,7 +19,7 @@ from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl import stages as early_stopping
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.stages import EarlyStopping, embed_stored
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection import scores
 from viewfuse.selection.scores import Merit
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from viewfuse.neighbors import samples as search
-from viewfuse.neighbors.samples import (
+from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     MultiViewIndex,
     TieKeys,

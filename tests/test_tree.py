@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from viewfuse.neighbors.samples import index_training_set
+from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection.tree import (
     Tree,
     cluster_tree,

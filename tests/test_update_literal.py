@@ -20,7 +20,7 @@ from viewfuse.methods.number_of_clusters import NewKind
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
-from viewfuse.neighbors.samples import Samples, index_rows
+from viewfuse.neighbors.index import Samples, index_rows
 from viewfuse.selection.rules import clustering_weight
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from run_folders import a_split
 from viewfuse import DataError, Views, read_views
 from viewfuse.cli import main
-from viewfuse.io.csv_text import marked, unmarked, write_harmless
+from viewfuse.io.formulas import marked, unmarked, write_harmless
 from viewfuse.io.readers import text
 from viewfuse.io.writers import Sheet
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from benchmarks.experiments.run_folders import done_folders, read_facts
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import as_csv, unmarked
+from viewfuse.io.formulas import as_csv, unmarked
 from viewfuse.io.writers import as_json
 from viewfuse.utils.atomic import write_file
 

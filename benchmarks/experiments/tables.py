@@ -16,7 +16,7 @@ from benchmarks.experiments.choices import AUTO, COMPARED, SIMPLE, ChoiceCompari
 from benchmarks.experiments.plans import METHODS, gaps_of
 from benchmarks.experiments.published import MEAN, POOLED_RATES, Figure, figures_of
 from benchmarks.experiments.records import METRICS, Record, Score, scores
-from viewfuse.io.csv_text import as_csv
+from viewfuse.io.formulas import as_csv
 from viewfuse.io.writers import as_latex
 from viewfuse.missing import Gaps
 from viewfuse.utils.atomic import write_file

@@ -20,7 +20,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Network
 from viewfuse.methods.urrl.objective import TERMS, URRLMethod, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.stages import init_state, joint_stage, pretraining_stage
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.index import Samples, index_training_set
 from viewfuse.selection.kmeans import initial_centers
 
 

@@ -25,7 +25,7 @@ from viewfuse import URRL
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import TERMS
 from viewfuse.metrics import clustering_accuracy
-from viewfuse.neighbors.samples import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
 
 Facts = dict[str, Any]
 Training = OurTraining | PlainTraining

@@ -151,7 +151,7 @@ def step(asked: argparse.Namespace) -> dict:
     from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.stages import init_state, pretraining_stage
-    from viewfuse.neighbors.samples import index_training_set
+    from viewfuse.neighbors.index import index_training_set
 
     source = Source.of(Views(handwritten(asked.rows)), "neighbors", "auto")
     values, present = scaled_tensors(source.reduced, scalers_of(source, "standard")[0], torch.device("cpu"))

@@ -18,7 +18,7 @@ from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views
 from viewfuse.fitted.model import Source, prepare, scaled_tensors, scalers_of
 from viewfuse.fitted.novelty import Surroundings, unseen_shares
-from viewfuse.neighbors.samples import NO_NEIGHBOR, index_new_samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, index_new_samples
 
 SETS = ("handwritten", "citeseq_inhouse1182", "bbcsport", "reuters1200")
 NOVEL, DEPTH = 0.95, 9

@@ -141,7 +141,7 @@ def _outliers(views: Views, reduction: Reduction) -> dict[str, Any]:
     import torch
 
     from viewfuse.fitted.model import scaled_tensors
-    from viewfuse.neighbors.samples import index_training_set
+    from viewfuse.neighbors.index import index_training_set
     from viewfuse.selection.decision_texts import words
     from viewfuse.selection.rules import AMONG, outliers
 

@@ -20,10 +20,10 @@ from viewfuse.data.filling import fit_filler
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import scaled_tensors
-from viewfuse.io.csv_text import as_csv
+from viewfuse.io.formulas import as_csv
 from viewfuse.io.writers import as_latex
 from viewfuse.missing import Gaps
-from viewfuse.neighbors.samples import MultiViewIndex
+from viewfuse.neighbors.index import MultiViewIndex
 from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.utils.atomic import write_file
 

@@ -16,7 +16,7 @@ from viewfuse.comparison.results import NAMES, Cells, Comparison, latex, markdow
 from viewfuse.comparison.run import compare
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import as_csv
+from viewfuse.io.formulas import as_csv
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import ON_SCREEN, PictureStyle
 from viewfuse.utils.atomic import write_file

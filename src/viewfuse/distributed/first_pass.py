@@ -28,7 +28,7 @@ from viewfuse.data.precision import SAMPLED, lossy_columns, lost_in_words
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Layout, Rows, Shards, mixed
 from viewfuse.errors import CannotWrite, CheckpointDiffers, DataError
-from viewfuse.io.csv_text import as_csv
+from viewfuse.io.formulas import as_csv
 from viewfuse.utils.atomic import sealed, unsealed, write_file
 
 _ROWS_PER_BUCKET = 131_072

@@ -34,7 +34,7 @@ from viewfuse.errors import Diverged, SettingError
 from viewfuse.fitted.model import Model
 from viewfuse.methods.urrl.objective import TERMS, URRLMethod
 from viewfuse.methods.urrl.stages import EarlyStopping
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.atomic import writing
 from viewfuse.utils.jobs import ahead, turns

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.utils import memory
 from viewfuse.utils.settings import Advice, Setting, checked_count
 

@@ -25,7 +25,7 @@ from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.errors import Diverged
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
 from viewfuse.utils.console import is_live, tell
 from viewfuse.utils.settings import Setting

@@ -24,7 +24,7 @@ from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted.explanation import frame_of
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.io.writers import NO_NAMES, Names, Sheet
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.selection.rules import neighbor_distances
 from viewfuse.utils.console import warn
 

@@ -25,7 +25,7 @@ from viewfuse.fitted.clusters import (
 )
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import Sheet
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 
 if TYPE_CHECKING:
     import pandas as pd

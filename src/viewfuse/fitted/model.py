@@ -22,7 +22,7 @@ from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares
-from viewfuse.neighbors.samples import (
+from viewfuse.neighbors.index import (
     RowIndex,
     Samples,
     find_rows,

@@ -23,7 +23,7 @@ from viewfuse.data.input_types import column_sums, filled, parts_of, row_sums, t
 from viewfuse.data.input_types import stored as stored_values
 from viewfuse.data.input_types import with_stored as with_values
 from viewfuse.data.views import Views
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.reduction.reduce import Reduction, fit_front_end
 from viewfuse.reduction.transforms import SPARSE
 from viewfuse.selection.rules import neighbor_distances

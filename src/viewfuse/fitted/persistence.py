@@ -34,7 +34,7 @@ from viewfuse.fitted.batch_effects import Batches
 from viewfuse.fitted.manifest import MANIFEST, TENSORS, read_file, read_manifest
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import LeftOut
-from viewfuse.neighbors.samples import MultiViewIndex, Samples
+from viewfuse.neighbors.index import MultiViewIndex, Samples
 from viewfuse.reduction.reduce import FrontEnd, Reduction, no_front_end
 from viewfuse.selection.confidence import Calibration
 from viewfuse.utils import memory

@@ -14,7 +14,7 @@ from viewfuse.data.precision import is_number, text_as_numbers
 from viewfuse.data.side_information.known_labels import is_unknown
 from viewfuse.data.side_information.pairs import PairTable
 from viewfuse.errors import DataError
-from viewfuse.io.csv_text import unmarked
+from viewfuse.io.formulas import unmarked
 from viewfuse.io.readers import open_source
 from viewfuse.io.source import check_ids
 from viewfuse.utils import memory

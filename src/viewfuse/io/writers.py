@@ -23,7 +23,7 @@ from viewfuse.data.alignment import placed_dense_rows
 from viewfuse.data.input_types import is_annotated, is_mudata
 from viewfuse.data.views import Views
 from viewfuse.errors import CannotWrite, DataError, SettingError
-from viewfuse.io.csv_text import write_harmless
+from viewfuse.io.formulas import write_harmless
 from viewfuse.io.isolated import client
 from viewfuse.io.isolated.jobs import ReadJob
 from viewfuse.io.isolated.process import POSSIBLE

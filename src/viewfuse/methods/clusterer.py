@@ -23,7 +23,7 @@ from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.manifest import check_names
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import OUTLIER
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.selection.decision_texts import records, restored
 from viewfuse.selection.decisions import ClusterNumber, Trust
 from viewfuse.selection.rules import on_number, with_reasons

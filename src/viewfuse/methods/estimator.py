@@ -25,7 +25,7 @@ from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.index import Samples, index_training_set
 from viewfuse.nn.layers import start_weights, with_gradients
 from viewfuse.reduction.reduce import check_reduction
 from viewfuse.selection.decision_texts import records

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from viewfuse.engine.batches import passes
 from viewfuse.errors import Diverged
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP, Dropout
 from viewfuse.selection.kmeans import kmeans_centers
 from viewfuse.selection.scores import AGREEMENT_DEPTH

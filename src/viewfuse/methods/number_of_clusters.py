@@ -26,7 +26,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.scaling_search import check_memory
 from viewfuse.methods.urrl.stages import init_state, pretrain
-from viewfuse.neighbors.samples import Samples, index_training_set
+from viewfuse.neighbors.index import Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center

@@ -37,7 +37,7 @@ from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
 from viewfuse.methods.urrl.stages import embed_stored, joint_stage
-from viewfuse.neighbors.samples import RowIndex, Samples, find_rows, index_rows, index_training_set
+from viewfuse.neighbors.index import RowIndex, Samples, find_rows, index_rows, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.reduce import Reduction, with_new_words
 from viewfuse.selection.confidence import mean_confidence

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.decisions import MeanConfidence
 from viewfuse.selection.scores import stability
 

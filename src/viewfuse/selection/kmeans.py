@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from viewfuse.errors import Diverged
-from viewfuse.neighbors.samples import Samples, neighbor_lists
+from viewfuse.neighbors.index import Samples, neighbor_lists
 from viewfuse.selection.scores import Merit, best_start, merits
 from viewfuse.utils.settings import Setting
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
 from viewfuse.selection.kmeans import filled_table, gaussian_like, partitions

@@ -32,7 +32,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 
 AGREEMENT_DEPTH = 9
 """Neighbours of a sample that count, whatever the method itself looks at."""

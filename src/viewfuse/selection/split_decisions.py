@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.split_evidence import (
     LEAST,

@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 from torch import Tensor
 
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph

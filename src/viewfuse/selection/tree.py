@@ -29,7 +29,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.kmeans import drawn_centers, filled_kmeans, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
@@ -83,7 +83,7 @@ def principal(table: Tensor) -> Tensor:
 def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
     """The tree of clusters of up to a few thousand samples, embedded as points; k-means finds the small ones.
 
-    Their neighbours are as of `viewfuse.neighbors.samples.Samples`.
+    Their neighbours are as of `viewfuse.neighbors.index.Samples`.
     """
     count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
     state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])

@@ -28,7 +28,7 @@ from viewfuse.data import precision
 from viewfuse.data.categories import DROP, TOO_MANY, TextValues, is_nothing, is_value, names_with_values, with_values
 from viewfuse.data.precision import is_number, text_as_numbers
 from viewfuse.errors import DataError, SuspiciousDataWarning
-from viewfuse.io.csv_text import unmarked
+from viewfuse.io.formulas import unmarked
 from viewfuse.io.isolated.jobs import Blocks, ReadJob, called
 from viewfuse.io.safety import Allowance, Spool
 from viewfuse.io.source import FileView, ending_of, view_of

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse, rows_to_learn_from
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP, Dropout
 
 _LEAST = 2.2e-16

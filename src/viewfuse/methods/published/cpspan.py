@@ -16,7 +16,7 @@ from torch.nn import functional
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse, view_errors
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP
 
 _SMALL = 1e-8

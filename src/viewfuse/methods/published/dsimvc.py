@@ -24,7 +24,7 @@ from viewfuse.engine.batches import epoch_keys, generator_for_start, shuffled, s
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, rows_to_learn_from, view_errors
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP
 from viewfuse.nn.layers import Adam, start_weights
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from viewfuse.engine.training import History
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 
 DONORS = 5
 Arrays = Sequence[NDArray[np.float32]]

@@ -25,7 +25,7 @@ from viewfuse.engine.training import History
 from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.samples import NO_NEIGHBOR, RowIndex, Samples, find_rows, index_rows
+from viewfuse.neighbors.index import NO_NEIGHBOR, RowIndex, Samples, find_rows, index_rows
 from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]

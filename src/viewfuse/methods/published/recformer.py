@@ -15,7 +15,7 @@ from viewfuse.engine.training import Stage, Training
 from viewfuse.errors import SettingError
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Linear, start_weights
 
 _HIDDEN_LOGIT = -1e9

@@ -20,7 +20,7 @@ from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, CodeNetwork, masked_mse
 from viewfuse.methods.published.completer import learnable
-from viewfuse.neighbors.samples import Samples
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP
 from viewfuse.utils import memory
 

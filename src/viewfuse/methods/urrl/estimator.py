@@ -46,7 +46,7 @@ from viewfuse.methods.urrl.config import (
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.validation import validated
-from viewfuse.neighbors.samples import NO_NEIGHBOR
+from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.reduction.reduce import check_reduction
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.split_decisions import RANGE

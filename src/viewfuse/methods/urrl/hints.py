@@ -21,7 +21,7 @@ from torch import Tensor
 from viewfuse.data.side_information.knowledge import Guidance, Knowledge
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.engine.training import Training
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH, matched_numbers, merits

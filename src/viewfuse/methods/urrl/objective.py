@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.network import Batch, Input, Mask, Network, adaptive_mask, empty_network
-from viewfuse.neighbors.samples import Samples, neighbor_lists
+from viewfuse.neighbors.index import Samples, neighbor_lists
 from viewfuse.nn.layers import in_parallel, map_views
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 

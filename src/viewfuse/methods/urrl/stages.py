@@ -20,7 +20,7 @@ from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.network import build_network
 from viewfuse.methods.urrl.objective import PAIRS, TERMS, URRLMethod, dropout_of
-from viewfuse.neighbors.samples import NO_NEIGHBOR, Samples, index_training_set
+from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
 from viewfuse.selection.kmeans import initial_centers, paper_centers

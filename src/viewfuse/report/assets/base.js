@@ -20,7 +20,7 @@ function make(name, properties, ...inside) {
   return element;
 }
 
-// A cell of a CSV file; what a spreadsheet would run as a formula is marked as text, as io/escaping.py does.
+// A cell of a CSV file; what a spreadsheet would run as a formula is marked as text, as io/formulas.py does.
 function csvCell(value) {
   const text = value === null || value === undefined ? "" : String(value);
   const begins = /^[\s']*[=+@\uff1d\uff0b\uff20\uff0d-]|^'*[\t\r]/.test(text) && !Number.isFinite(Number(text));
