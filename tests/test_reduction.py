@@ -10,7 +10,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 
+from benchmarks.studies.reduction.binary import drawn
 from viewfuse.errors import DataError, SettingError
 from viewfuse.reduction import components
 from viewfuse.reduction.reduce import FrontEnd, fit_front_end, kind_of
@@ -207,12 +210,23 @@ def test_log1p_is_the_components_of_logarithms_and_keeps_a_lone_column():
     np.testing.assert_allclose(kept.invert(kept.apply(lone)), lone, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("share", "how"), [(0.2, "pca"), (0.08, "words"), (0.005, "links")])
+def test_samples_with_many_ones_are_no_kind_of_their_own():
+    """Three kinds of mutations, of which samples have few or many: components showed the number of these alone."""
+    table, kinds = drawn(500, 0.2, 0.5, 0)
+    assert clustered(fit_front_end(table, everyone(table)).apply(table), kinds) > 0.8
+    assert clustered(fit_front_end(table, everyone(table), "pca").apply(table), kinds) < 0.1
+
+
+def clustered(points, kinds):
+    return adjusted_rand_score(kinds, KMeans(3, n_init=2, random_state=0).fit_predict(points))
+
+
+@pytest.mark.parametrize(("share", "how"), [(0.2, "links"), (0.08, "words"), (0.005, "links")])
 def test_tables_of_zeros_and_ones_are_called_binary(share, how):
-    """Mutations were called words; how they are reduced stays, as it makes up for samples with many of them."""
+    """Mutations were called words; they are reduced in ways that make up for samples with many of them."""
     values = (rng().random((60, 2 * WIDE)) < share).astype(np.float32)
     assert (fit_front_end(values, everyone(values)).how, kind_of(values, everyone(values)).said) == (how, "binary")
-    for other, name in ((2 * values, "intensities" if how == "pca" else "words"), (values - 0.5, "measurements")):
+    for other, name in ((2 * values, "intensities" if share == 0.2 else "words"), (values - 0.5, "measurements")):
         assert kind_of(other, everyone(other)).said == name
 
 

@@ -33,10 +33,11 @@ from viewfuse.utils.settings import Setting, check_choice, wrong
 HOW = ("auto", "none", "pca", "standard", "log1p", "counts", *SPARSE)
 _NOT_BELOW_ZERO = ("log1p", "counts", *SPARSE)
 _OF_KIND = {
-    "measurements": "pca", "intensities": "pca", "binary": "pca", "counts": "counts", "words": "words",
+    "measurements": "pca", "intensities": "pca", "binary": "links", "counts": "counts", "words": "words",
     "links": "links",
 }  # fmt: skip
-"""What suits each kind of view, where it is too wide."""
+"""What suits each kind of view, where it is too wide. Samples of binary ones often differ most in how many ones they
+have (results/reduction)."""
 _TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
 """What is done to rows, where it is not called like the way."""
 _ONE_UNIT = 20
@@ -260,7 +261,7 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     if how == "auto":  # among so many zeros plain distances say who has few words, not who has the same
         usual = _OF_KIND[kind.name]
         chosen = "standard" if usual == "pca" and kind.units > _ONE_UNIT else usual
-        if width <= (_MOST if usual in SPARSE else np.clip(len(present) // 4, 64, 256)):
+        if width <= (_MOST if kind.name in ("words", "links") else np.clip(len(present) // 4, 64, 256)):
             chosen = "none"
     if chosen == "none":
         return no_front_end(width, kind)
