@@ -21,12 +21,12 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState, check_diverged
-from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
+from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.scaling_search import check_memory
 from viewfuse.methods.urrl.stages import init_state, pretrain
-from viewfuse.neighbors.index import Samples, index_training_set
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
@@ -119,11 +119,10 @@ def pretrained(source: Source, config: Config, scaling: str, seed: int, device: 
     """A network under the first scaling with which training does not diverge; for `how` see `pretrain`."""
     runs: list[TrainState] = []
     for scaler in scalers_of(source, scaling):
-        values, present = scaled_tensors(source.reduced, scaler, device)
-        stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
+        stored = prepare(source, scaler, URRLMethod(config).neighbor_depth, device)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        pretrain(runs[-1:], config.trial_epochs(len(present)), **how)
+        pretrain(runs[-1:], config.trial_epochs(len(stored)), **how)
         if not runs[-1].diverged:
             return runs[-1]
     check_diverged(runs)
