@@ -19,7 +19,7 @@ from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
-from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
@@ -53,33 +53,27 @@ _ROWS_PER_COMBINATION = 10
 """
 
 
-class Choice(NamedTuple):
-    """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
-
-    decision: ClusterNumber
-    run: TrainState | None
-
-
 @with_gradients
 def choose_n_clusters(
     source: Source, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
-    checkpoint: Checkpoint | None = None, **how: Any,
-) -> Choice:  # fmt: skip
+    checkpoint: Checkpoint = NOTHING_KEPT, **how: Any,
+) -> tuple[ClusterNumber, TrainState | None]:  # fmt: skip
     """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
     A network is pre-trained as long as the first scaling is tried; the tree of its embeddings is tested split by split.
+    The pre-training is returned, too, where a fit can continue from there.
     `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
     some, unasked = without_categories(source._replace(reduced=_drawn(source.reduced, seed)))
     possible = possible_range(within, len(some.reduced))
     if len(some.reduced) < 2 * LEAST or possible[1] == 1:
-        return Choice(number_decision([], len(some.reduced), possible), None)
-    kept = checkpoint and checkpoint.part("choice")
+        return number_decision([], len(some.reduced), possible), None
     check_memory(some.reduced, config, device)
-    run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, checkpoint=kept, **how)
+    how["checkpoint"] = checkpoint.part("choice")
+    run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, **how)
     number = number_of(run, some.reduced.names, possible)
-    return Choice(replace(number, unasked=unasked), None) if unasked else Choice(number, run)
+    return (replace(number, unasked=unasked), None) if unasked else (number, run)
 
 
 def without_categories(source: Source) -> tuple[Source, list[str]]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
-from viewfuse.engine.batches import Placing, clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
-from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
+from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
 from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
@@ -57,7 +57,7 @@ class EarlyStopping:
     """
 
     def __init__(
-        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
+        self, method: Any, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
         views: Sequence[float] | None = None,
     ) -> None:  # fmt: skip
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
@@ -136,7 +136,7 @@ def pretrain(runs: Sequence[TrainState], until: int, **ways: Any) -> None:
 
 
 def _pretrained(
-    until: int, group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
+    until: int, group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint
 ) -> tuple[int, Sequence[TrainState]]:
     """The first stage of a group: the epochs that were shown, and the trainings."""
     before, training = progress.epochs, Training(group)
@@ -157,7 +157,7 @@ def train_jointly(runs: Sequence[TrainState], **ways: Any) -> None:
 
 
 def _trained_jointly(
-    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
+    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint
 ) -> tuple[int, Sequence[TrainState]]:
     """The second stage of a group: the epochs that were shown, and the trainings."""
     before, training, config, watches = progress.epochs, Training(group), group[0].method.config, list[EarlyStopping]()
@@ -179,7 +179,7 @@ def _trained_jointly(
 def _train(
     work: Callable[..., tuple[int, Sequence[TrainState]]], runs: Sequence[TrainState], name: str, *,
     n_jobs: int | None = None, threads: int | None = None, progress: Progress = SILENT,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint = NOTHING_KEPT,
 ) -> None:  # fmt: skip
     """Do a stage of all groups of trainings, and keep what was learned, also in other processes.
 
