@@ -118,9 +118,10 @@ def pretrained(source: Source, config: Config, scaling: str, seed: int, device: 
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
         pretrain(runs[-1:], config.trial_epochs(len(stored)), **how)
         if not runs[-1].diverged:
-            return runs[-1]
-    check_diverged(runs)
-    raise AssertionError("check_diverged stops")
+            break
+    else:
+        check_diverged(runs)
+    return runs[-1]
 
 
 def number_of(run: TrainState, names: Sequence[str], possible: tuple[int, int]) -> ClusterNumber:

@@ -50,13 +50,9 @@ class Fitted(NamedTuple):
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
 
-    def soft(self) -> NDArray[np.float32]:
-        """The chances of the training samples, of shape (samples, clusters)."""
-        return self.model.assign(self.model.stored, self.embedding)
-
     def labels(self) -> NDArray[np.int64]:
         """The clusters of the training samples, of shape (samples,)."""
-        return self.soft().argmax(axis=1)
+        return self.model.assign(self.model.stored, self.embedding).argmax(axis=1)
 
 
 @with_gradients

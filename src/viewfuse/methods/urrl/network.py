@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -298,12 +297,6 @@ def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: 
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
     """Numbers that are learned, all of them: those of a network without memory for its weights."""
-    return _counted(tuple(widths), config)
-
-
-@lru_cache(maxsize=16)
-def _counted(widths: tuple[int, ...], config: Config) -> int:
-    """Count the weights once per shape: to build a network takes as long as two steps of a small training."""
     return sum(weight.numel() for weight in empty_network(widths, config).parameters())
 
 

@@ -19,7 +19,7 @@ from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Traini
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import PAIRS, TERMS, URRLMethod, dropout_of
+from viewfuse.methods.urrl.objective import PAIRS, TERMS, StepBatch, URRLMethod, dropout_of
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -236,12 +236,16 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
 
     classes = of_all([run.known.followed for run in runs]) if joint else None
     weights = of_all([run.known.weights for run in runs])
-    pair_loss = pair_loss_of(training) if joint and runs[0].known.pairs is not None else None
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
-    def loss(rows: Tensor) -> dict[str, Tensor]:
+    def prepared(rows: Tensor) -> StepBatch:
         draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
-        batch = method.prepare(stored, rows + first, view_dropout, draws)
+        return method.prepare(stored, rows + first, view_dropout, draws)
+
+    pair_loss = pair_loss_of(training, prepared) if joint and runs[0].known.pairs is not None else None
+
+    def loss(rows: Tensor) -> dict[str, Tensor]:
+        batch = prepared(rows)
         if classes is not None:
             batch = batch._replace(known=classes[training.each, rows])
         if weights is not None:
