@@ -13,7 +13,7 @@ import torch
 from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
 from viewfuse.data.side_information.knowledge import NOTHING
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.methods import base
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
@@ -83,7 +83,7 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
     assert (source.filler.how, ways["begun"]) == ("median", None)
     assert list(source.decisions[1].asked) == ["first", "second"]
     assert ways["threads"] == 10 * len(seeds) + 40
-    assert ways["checkpoint"] is NOTHING_KEPT
+    assert ways["checkpoint"] is None
 
 
 def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):

@@ -131,9 +131,6 @@ class Checkpoint:
             raise KeyboardInterrupt
 
 
-NOTHING_KEPT = Checkpoint()
-
-
 class KeptStage:
     """One stage of trainings that run side by side, of a learner: what is trained (`network`) and by what (`adam`).
 

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores
@@ -276,15 +276,15 @@ class Training:
         """A hyperparameter of each network, of shape (replicates,)."""
         return torch.tensor([run.numbers[name] for run in self.runs], dtype=torch.float32, device=self.device)
 
-    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint = NOTHING_KEPT) -> None:
+    def run(self, stage: Stage, progress: Progress = SILENT, checkpoint: Checkpoint | None = None) -> None:
         """Train for a stage; networks whose losses are not finite are marked as diverged."""
         if not stage.epochs:
             return
         first = self.runs[0].n_epochs
         until, steps = first + stage.epochs, self.begin(stage)
-        kept = checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
+        kept = checkpoint and checkpoint.stage(f"{stage.name}-{until}", self.runs, self, stage.watches)
         with tensor_cores(self.device):
-            for epoch in kept.left(range(first, until)):
+            for epoch in kept.left(range(first, until)) if kept else range(first, until):
                 if stage.is_over(self.runs):
                     break
                 began = time.perf_counter()
@@ -292,7 +292,8 @@ class Training:
                 self.record(stage.name, terms, time.perf_counter() - began)
                 stage.after_epoch(epoch + 1)
                 progress.advance(self.runs[0].objective)
-                kept.keep(epoch + 1, last=epoch + 1 == until or stage.is_over(self.runs))
+                if kept:
+                    kept.keep(epoch + 1, last=epoch + 1 == until or stage.is_over(self.runs))
         self.network.zero_grad()
         self.unstack()
         for network in (self.network, *self._networks):

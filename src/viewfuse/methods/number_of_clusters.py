@@ -19,7 +19,7 @@ from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
@@ -56,7 +56,7 @@ _ROWS_PER_COMBINATION = 10
 @with_gradients
 def choose_n_clusters(
     source: Source, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
-    checkpoint: Checkpoint = NOTHING_KEPT, **how: Any,
+    checkpoint: Checkpoint | None = None, **how: Any,
 ) -> tuple[ClusterNumber, TrainState | None]:  # fmt: skip
     """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
@@ -70,7 +70,7 @@ def choose_n_clusters(
     if len(some.reduced) < 2 * LEAST or possible[1] == 1:
         return number_decision([], len(some.reduced), possible), None
     check_memory(some.reduced, config, device)
-    how["checkpoint"] = checkpoint.part("choice")
+    how["checkpoint"] = checkpoint and checkpoint.part("choice")
     run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, **how)
     number = number_of(run, some.reduced.names, possible)
     return (replace(number, unasked=unasked), None) if unasked else (number, run)

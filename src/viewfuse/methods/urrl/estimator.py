@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from numbers import Integral
 from os import PathLike
@@ -20,7 +21,7 @@ from viewfuse.data.filling import FILLS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import Progress
 from viewfuse.errors import JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
@@ -224,7 +225,8 @@ class URRL(Updatable, MultiViewClusterer):
         former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
-        with Progress(shown=bool(self.verbose)) as progress, checkpoint.interruptible():
+        interruptible = checkpoint.interruptible() if checkpoint else nullcontext()
+        with Progress(shown=bool(self.verbose)) as progress, interruptible:
             source = self._source(views, config)
             ways: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
             ways["checkpoint"] = checkpoint
@@ -309,10 +311,10 @@ class URRL(Updatable, MultiViewClusterer):
     def _threads(self, seeds: Sequence[int], samples: Sized) -> int | None:
         return threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
 
-    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint:
+    def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint | None:
         """Where this fit is kept; the same for a call with the same data and settings."""
         if self.checkpoint is None:
-            return NOTHING_KEPT
+            return None
         own = {n: value for n, value in self.get_params(deep=False).items() if n not in _MEANINGLESS}
         facts = {**asdict(self._config()), **own, "random_state": seeds, **known.facts()}
         return Checkpoint(Path(self.checkpoint), fit_facts(views, facts, device))

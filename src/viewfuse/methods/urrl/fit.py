@@ -15,7 +15,7 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.engine.batches import clusters as assigned
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, History, Progress, TrainState
 from viewfuse.fitted.batch_effects import batch_effects
 from viewfuse.fitted.model import Model, Source
@@ -68,7 +68,7 @@ def fit_models(
     n_jobs: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-    checkpoint: Checkpoint = NOTHING_KEPT,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Fitted]:
     """Scale, search, train and choose: one model per set of samples.
 

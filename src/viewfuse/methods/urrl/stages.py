@@ -14,7 +14,7 @@ from torch import Tensor
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
@@ -136,7 +136,7 @@ def pretrain(runs: Sequence[TrainState], until: int, **ways: Any) -> None:
 
 
 def _pretrained(
-    until: int, group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint
+    until: int, group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
 ) -> tuple[int, Sequence[TrainState]]:
     """The first stage of a group: the epochs that were shown, and the trainings."""
     before, training = progress.epochs, Training(group)
@@ -157,7 +157,7 @@ def train_jointly(runs: Sequence[TrainState], **ways: Any) -> None:
 
 
 def _trained_jointly(
-    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint
+    group: Sequence[TrainState], progress: Progress, checkpoint: Checkpoint | None
 ) -> tuple[int, Sequence[TrainState]]:
     """The second stage of a group: the epochs that were shown, and the trainings."""
     before, training, config, watches = progress.epochs, Training(group), group[0].method.config, list[EarlyStopping]()
@@ -179,7 +179,7 @@ def _trained_jointly(
 def _train(
     work: Callable[..., tuple[int, Sequence[TrainState]]], runs: Sequence[TrainState], name: str, *,
     n_jobs: int | None = None, threads: int | None = None, progress: Progress = SILENT,
-    checkpoint: Checkpoint = NOTHING_KEPT,
+    checkpoint: Checkpoint | None = None,
 ) -> None:  # fmt: skip
     """Do a stage of all groups of trainings, and keep what was learned, also in other processes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, embed, replicate_seeds
-from viewfuse.engine.checkpoint import NOTHING_KEPT, Checkpoint
+from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import Progress
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
@@ -57,11 +58,11 @@ def repeated_labels(
     found = []
     for number, (rows, start) in enumerate(zip(drawn(n, n_refits, seed), starts, strict=True)):
         seeds = replicate_seeds(int(start) % 2**31, n_init, config.usual_trainings)
-        part, kept = source._replace(reduced=source.reduced[rows], left_out=source.left_out.take(rows)), NOTHING_KEPT
+        part, kept = source._replace(reduced=source.reduced[rows], left_out=source.left_out.take(rows)), None
         if checkpoint is not None:
             facts = fit_facts(part.reduced, {"config": config, "random_state": list(seeds)}, device)
             kept = Checkpoint(checkpoint / f"refit-{number}", facts)
-        with kept.interruptible():
+        with kept.interruptible() if kept else nullcontext():
             own = known.take(rows, n)
             (fitted,) = fit_models([part], config, scaling, [seeds], device, checkpoint=kept, known=own, **ways)
         model = fitted.model
