@@ -204,8 +204,7 @@ class Network(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """The same of a batch."""
-        embedding: Tensor = self(Input.of(batch, self.config))
-        return embedding
+        return self(Input.of(batch, self.config))
 
     def tokens(self, given: Input) -> Tensor:
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
@@ -218,8 +217,7 @@ class Network(nn.Module):
 
     def fuse(self, tokens: Tensor, mask: Mask) -> Tensor:
         """The tokens, with a mask of shape (batch, views), as embeddings of shape (batch, embedding)."""
-        fused: Tensor = self.view_encoder(tokens, mask)
-        return fused
+        return self.view_encoder(tokens, mask)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""

@@ -148,19 +148,16 @@ class Search:
         known: Knowledge = NOTHING,
     ) -> Search:  # fmt: skip
         """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
-        scalers = scalers_of(source, scaling)
-        count = len(scalers) if config.effort == "thorough" else 1
-        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto", known)
-        search.widen()
-        search.scalers = scalers[count:]
+        search = cls(source, config, seeds, device, scalers_of(source, scaling), scaling != "auto", known)
+        search.widen(None if config.effort == "thorough" else 1)
         return search
 
-    def widen(self) -> list[Trial]:
-        """Add the trainings under the scalings that were not tried yet: each with each seed."""
+    def widen(self, most: int | None = None) -> list[Trial]:
+        """Add the trainings under scalings that were not tried yet, all or some: each with each seed."""
         known, k, new = self.known, self.config.n_clusters, list[Trial]()
         depth = URRLMethod(self.config).neighbor_depth
         guidance = UNGUIDED if known is NOTHING else Guidance.of(known, self.device)
-        for scaler in self.scalers:
+        for scaler in self.scalers[:most]:
             scaler = scaler.weighed(known.views)
             stored = prepare(self.source, scaler, depth, self.device)
             others = candidate_partitions(stored, k, self.seeds[0], guidance.weights, guidance.views)
@@ -170,7 +167,7 @@ class Search:
             seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
             new += [Trial(scaler, others, init_state(stored, self.config, one, guidance)) for one in seeds]
         self.trials += new
-        self.scalers = []
+        del self.scalers[:most]
         return new
 
     @property

@@ -315,8 +315,7 @@ def broken_embedding(embedding: Tensor, epoch: int) -> str:
 
 def planned_epochs(run: TrainState) -> Epochs:
     """Of the two stages."""
-    epochs: Epochs = run.method.config.epochs(len(run.stored))
-    return epochs
+    return run.method.config.epochs(len(run.stored))
 
 
 def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
