@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from viewfuse.selection.decision_texts import records
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import check_choice, checked_count, wrong
-
-if TYPE_CHECKING:
-    from viewfuse.fitted.persistence import BuildMethod
 
 SCALINGS = ("minmax", "range", "standard", "none")
 T = TypeVar("T")
@@ -87,7 +84,6 @@ class PublishedMethod(MultiViewClusterer):
     """Published settings by the name of the data set."""
     former: ClassVar[tuple[str, ...]] = ()
     """Parameters of earlier versions, which saved models may still name; placing samples does not depend on them."""
-    method_builders: ClassVar[Mapping[str, BuildMethod]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -167,7 +163,7 @@ class PublishedMethod(MultiViewClusterer):
         method = PlacingNetwork(type(self)(**plain.settings()))
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
         model, embedding = source.model(method, scaler, stored, network), embeddings(network, stored)
-        self.view_names_, self.ids_, self.cluster_names_ = list(views.names), views.ids, {}
+        self.cluster_names_ = {}
         self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
         warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self

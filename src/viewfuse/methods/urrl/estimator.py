@@ -237,7 +237,6 @@ class URRL(Updatable, MultiViewClusterer):
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             (fitted,) = fit_models([source], config, self.scaling, [seeds], device, known=known, begun=begun, **ways)
         self._remember_columns(X, views)
-        self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
         fitted = fitted if former is None else renumbered(fitted, former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)

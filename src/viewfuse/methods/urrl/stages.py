@@ -15,7 +15,7 @@ from torch import Tensor
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
 from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
+from viewfuse.engine.training import SILENT, History, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.network import build_network
@@ -119,9 +119,8 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = build_network(widths, config, generator_for_start(seed)).to(stored.present.device)
     numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
-    run = TrainState(network, stored, seed, method, numbers, known=known)
-    run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
-    return run
+    history: History = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
+    return TrainState(network, stored, seed, method, numbers, known=known, history=history)
 
 
 def pretrain(runs: Sequence[TrainState], until: int, **ways: Any) -> None:
