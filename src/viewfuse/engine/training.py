@@ -233,6 +233,8 @@ class Training:
         self.runs = runs
         self._networks = [run.network for run in runs]
         self.is_stacked = can_stack(self._networks[0])
+        if len(runs) > 1 and not self.is_stacked:
+            raise ValueError("these networks cannot be stacked; train them one after the other")
         self.network: Any = stack(self._networks)
         self.device = runs[0].device
         self.seeds = [run.seed for run in runs]
