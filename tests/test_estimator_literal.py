@@ -15,7 +15,6 @@ from viewfuse import URRL, OutOfRangeWarning, Views
 from viewfuse.data.side_information.knowledge import NOTHING
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.methods import base
-from viewfuse.methods.number_of_clusters import Choice
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
 from viewfuse.selection.decisions import ClusterNumber
@@ -50,7 +49,7 @@ def handed_on(monkeypatch, chosen=None, **params):
 
     def choose(*args, **ways):
         seen["choice"] = (*args, ways)
-        return Choice(replace(NUMBER, chosen=chosen), "begun")
+        return replace(NUMBER, chosen=chosen), "begun"
 
     def fit(*args, **ways):
         seen["fit"] = (*args, ways)
@@ -100,7 +99,7 @@ def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
 def test_choose_looks_with_the_seed_itself(monkeypatch):
     seen = []
     monkeypatch.setattr(estimator, "choose_n_clusters", lambda *args, **ways: seen.append(args) or
-                        Choice(replace(NUMBER, chosen=1), None))  # fmt: skip
+                        (replace(NUMBER, chosen=1), None))  # fmt: skip
     found = URRL(random_state=7, cluster_range=(2, 5), scaling="minmax", effort="thorough").choose(tables())
     assert (
         found["why"] == "number of clusters: 1, no clusters were found, as there are too few samples to look for more"

@@ -414,8 +414,9 @@ def test_the_network_takes_the_centres_of_the_classes(monkeypatch):
 def test_clusters_of_the_tree_have_the_numbers_of_the_classes_that_are_followed(monkeypatch):
     found = np.array([2, 2, 2, 0, 0, 1, 1])
     monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: found)
-    run = SimpleNamespace(method=SimpleNamespace(n_clusters=3), known=Guidance(), seed=0)
-    trial = SimpleNamespace(run=run, prepared=SimpleNamespace(stored=SimpleNamespace(neighbor_ids=None)))
+    stored = SimpleNamespace(neighbor_ids=None)
+    run = SimpleNamespace(method=SimpleNamespace(n_clusters=3), known=Guidance(), seed=0, stored=stored)
+    trial = SimpleNamespace(run=run)
     assert scaling_search.Trial.tree(trial, None)["tree"].tolist() == found.tolist()
     classes, doubted = torch.tensor([0, 1, 1, -1, -1, -1, 2]), torch.arange(7) % 3 > 0
     run.known = Guidance(classes, doubted)

@@ -362,7 +362,7 @@ def test_new_samples_of_a_wide_view_are_as_novel_as_those_of_training(n):
     source = Source.of(everyone[:n])
     assert [one.how for one in source.reduction.front_ends] == ["pca", "none"]
     scaler, cpu = scalers_of(source, "standard")[0], torch.device("cpu")
-    stored = prepare(source, scaler, 5, cpu).stored
+    stored = prepare(source, scaler, 5, cpu)
     new = scaled_tensors(source.reduction.apply(everyone[n:]), scaler, cpu)
     rows = np.full(200, -1)
     samples = index_new_samples(*new, stored, torch.from_numpy(rows))

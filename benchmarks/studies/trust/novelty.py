@@ -28,7 +28,7 @@ def marked(views: list[NDArray[np.float32]], train: NDArray[np.int64], asked: ND
     """Which of the asked samples are novel to those of training: by distances alone, and with unseen words."""
     source = Source.of(Views([view[train] for view in views]), "neighbors", "auto")
     scaler, cpu = scalers_of(source, "auto")[0], torch.device("cpu")
-    stored = prepare(source, scaler, DEPTH, cpu).stored
+    stored = prepare(source, scaler, DEPTH, cpu)
     new = Views([view[asked] for view in views])
     unknown = torch.full((len(asked),), NO_NEIGHBOR)
     samples = index_new_samples(*scaled_tensors(source.reduction.apply(new), scaler, cpu), stored, unknown)

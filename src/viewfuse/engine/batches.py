@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,20 +42,6 @@ _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
 _BITS = 23  # of a uniform number: with a half added, that is as much as float32 holds exactly
-
-
-class Placing(Protocol):
-    """What is asked of a method once its network is trained."""
-
-    @property
-    def n_clusters(self) -> int:
-        """How many clusters are looked for."""
-
-    def embed(self, network: Any, samples: Samples, stored: Samples) -> Tensor:
-        """Embeddings of samples as they are, of shape (samples, embedding)."""
-
-    def assign(self, network: Any, embedding: Tensor) -> Tensor:
-        """Probabilities of the clusters, of shape (samples, clusters)."""
 
 
 def fixed_rows(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
@@ -110,7 +96,7 @@ def rows_per_pass(n: int, network: Any, stored: Samples, work: Callable[[Samples
 
 
 @torch.no_grad()
-def embed(method: Placing, network: Any, samples: Samples, stored: Samples, rows_per_pass: int | None = None) -> Tensor:
+def embed(method: Any, network: Any, samples: Samples, stored: Samples, rows_per_pass: int | None = None) -> Tensor:
     """Embeddings of the samples as they are, of shape (samples, embedding)."""
     with torch.inference_mode():
         parts = [method.embed(network, part, stored) for part in passes(samples, rows_per_pass)]
@@ -118,12 +104,12 @@ def embed(method: Placing, network: Any, samples: Samples, stored: Samples, rows
 
 
 @torch.no_grad()
-def assign(method: Placing, network: Any, embedding: Tensor) -> Tensor:
+def assign(method: Any, network: Any, embedding: Tensor) -> Tensor:
     """Probabilities of the clusters, of shape (samples, clusters), given embeddings."""
     return torch.cat([method.assign(network, rows) for rows in torch.split(embedding, _ROWS_TO_ASSIGN)])
 
 
-def clusters(method: Placing, network: Any, embedding: Tensor) -> Tensor:
+def clusters(method: Any, network: Any, embedding: Tensor) -> Tensor:
     """The cluster of every sample, of shape (samples,), given embeddings."""
     return assign(method, network, embedding).argmax(dim=1)
 

@@ -285,14 +285,6 @@ class Source(NamedTuple):
         return Model(*before, scaler, stored, network, self.left_out, batches=self.batches)
 
 
-class Prepared(NamedTuple):
-    """Samples before training, under one scaling."""
-
-    source: Source
-    scaler: Scaler
-    stored: Samples
-
-
 def scalers_of(source: Source, scaling: str) -> list[Scaler]:
     """The scalings that are tried, in the order of `SCALINGS`; one that does the same as another is tried once."""
     kinds = SCALINGS if scaling == "auto" else (scaling,)
@@ -303,7 +295,7 @@ def scalers_of(source: Source, scaling: str) -> list[Scaler]:
     return sorted(kept, key=lambda one: kinds.index(one.kind))
 
 
-def prepare(source: Source, scaler: Scaler, depth: int, device: torch.device) -> Prepared:
+def prepare(source: Source, scaler: Scaler, depth: int, device: torch.device) -> Samples:
     """The samples under a scaling, with `depth` neighbours of each in every view."""
     values, present = scaled_tensors(source.reduced, scaler, device)
-    return Prepared(source, scaler, index_training_set(values, present, depth))
+    return index_training_set(values, present, depth)

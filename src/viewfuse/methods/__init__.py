@@ -6,7 +6,6 @@ They are known by the names that saved models and the command line have; other p
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
@@ -56,11 +55,6 @@ def estimator_of(name: str) -> Any:
         return _others()[name].load()
     except Exception as error:  # third-party code
         raise SettingError(f"method {name!r} of another package cannot be imported ({error}); reinstall it") from None
-
-
-def trains_network(params: Iterable[str]) -> bool:
-    """Tell from the names of its parameters whether a method trains a network, which takes long."""
-    return any("epochs" in name or name == "config" for name in params)
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> Any:

@@ -285,7 +285,6 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         persistence.save(Path(path), persistence.Saved(model, arrays, self._facts(rows)))
 
     def _plain_params(self) -> dict[str, Any]:
-        """The parameters, as they can be saved."""
         return dict(self.get_params(deep=False))
 
     def _facts(self, rows: NDArray[np.int64]) -> dict[str, Any]:

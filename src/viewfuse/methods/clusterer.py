@@ -60,7 +60,8 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         return views
 
     def _remember_columns(self, X: Any, views: Views) -> None:
-        """Set what scikit-learn wants to know of the columns."""
+        """Set ids, names of views, and what scikit-learn wants to know of the columns."""
+        self.view_names_, self.ids_ = list(views.names), views.ids
         self.__dict__.pop("feature_names_in_", None)
         if not is_one_table(X):
             self.n_features_in_ = sum(views.widths)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import groupby
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from viewfuse.selection.decision_texts import records
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import check_choice, checked_count, wrong
-
-if TYPE_CHECKING:
-    from viewfuse.fitted.persistence import BuildMethod
 
 SCALINGS = ("minmax", "range", "standard", "none")
 T = TypeVar("T")
@@ -87,7 +84,6 @@ class PublishedMethod(MultiViewClusterer):
     """Published settings by the name of the data set."""
     former: ClassVar[tuple[str, ...]] = ()
     """Parameters of earlier versions, which saved models may still name; placing samples does not depend on them."""
-    method_builders: ClassVar[Mapping[str, BuildMethod]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -167,7 +163,7 @@ class PublishedMethod(MultiViewClusterer):
         method = PlacingNetwork(type(self)(**plain.settings()))
         stored = index_training_set(samples.values, samples.present, method.neighbor_depth)
         model, embedding = source.model(method, scaler, stored, network), embeddings(network, stored)
-        self.view_names_, self.ids_, self.cluster_names_ = list(views.names), views.ids, {}
+        self.cluster_names_ = {}
         self._take_over(model, embedding, history, list(history["total"][-1:]), records(*source.decisions))
         warn_of_empty_clusters(self.labels_, self.n_clusters_)
         return self
@@ -182,13 +178,12 @@ class PublishedMethod(MultiViewClusterer):
             values, present = scaled_tensors(source.reduced, scaler, device)
             none = torch.empty(len(views), len(values), 0, dtype=torch.int64, device=device)
             prepared.append((source, scaler, Samples(values, present, none)))
-        samples, networks = [own for *_, own in prepared], list[ClusterNetwork]()
-        for own, seed in zip(samples, seeds, strict=True):
-            networks.append(plain._started([view.shape[1] for view in own.values], seed).to(device))
+        samples, widths = [own for *_, own in prepared], [source.reduced.widths for source, *_ in prepared]
+        networks = [plain._started(*own).to(device) for own in zip(widths, seeds, strict=True)]
         histories: dict[int, History] = {}
-        keys = [(len(own), *(view.shape[1] for view in own.values), *plain.stack_key(own)) for own in samples]
+        keys = [(len(own), *wide, *plain.stack_key(own)) for own, wide in zip(samples, widths, strict=True)]
         most = max_stacked(networks[0], device)
-        for _, members in groupby(sorted(range(len(sets)), key=lambda i: (keys[i], i)), key=keys.__getitem__):
+        for _, members in groupby(sorted(range(len(sets)), key=keys.__getitem__), key=keys.__getitem__):
             alike = list(members)
             for start in range(0, len(alike), most):  # those that are trained side by side
                 group = alike[start : start + most]
@@ -253,14 +248,12 @@ def _plain(name: str, value: Any, kind: str, bounds: Mapping[str, float]) -> Any
     if kind == "int":
         if checked_count(name, value, int(bounds.get("least", 1))) > _LARGEST:
             raise wrong(name, f"at most {_LARGEST:,}", value)
-        return value if type(value) is int else int(value)
+        return int(value)
     if kind == "Sequence[int]":
         is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
         if not is_sequence or not all(isinstance(one, Integral) for one in value):
             raise wrong(name, "a sequence of integers", value)
-        found = tuple(_plain(name, one, "int", bounds) for one in value)
-        known = isinstance(value, (tuple, list)) and all(type(one) is int for one in value)
-        return value if known else found
+        return tuple(_plain(name, one, "int", bounds) for one in value)
     if kind == "float":
         least, below = bounds.get("least", 0), bounds.get("below", _HUGE)
         is_number = isinstance(value, Real) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,18 +20,16 @@ from torch.nn import Parameter
 from viewfuse.data.input_types import only_counted
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
+from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.clusterer import trust_in
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import KeptNumbers
 from viewfuse.utils.settings import wrong
-
-if TYPE_CHECKING:
-    from viewfuse.fitted.model import Model
-    from viewfuse.methods.urrl.fit import Fitted
 
 
 class FormerLabels(NamedTuple):

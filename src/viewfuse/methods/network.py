@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -133,25 +132,22 @@ def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any],
     return {"reconstruction": torch.stack(errors).sum(dim=0)}
 
 
-@dataclass(frozen=True)
 class PlacingNetwork:
-    """A published method as a fitted model sees it: all that is asked of one, URRL's as well."""
+    """A published method as a fitted model sees it: all that is asked of one, URRL's as well.
 
-    estimator: Any
+    Attributes
+    ----------
+    name : under which saved models know the method
+    n_clusters : how many clusters are looked for
+    """
+
     neighbor_depth = AGREEMENT_DEPTH
     """Neighbours that are kept of each training sample and view."""
     shows_rounding = False
     """Whether embeddings are smooth; some methods pick donors when they embed, and few samples hide rounding."""
 
-    @property
-    def name(self) -> str:
-        """Under which saved models name the method."""
-        return self.estimator.name
-
-    @property
-    def n_clusters(self) -> int:
-        """How many clusters are looked for."""
-        return self.estimator.n_clusters
+    def __init__(self, estimator: Any) -> None:
+        self.estimator, self.name, self.n_clusters = estimator, estimator.name, estimator.n_clusters
 
     def saved(self) -> dict[str, Any]:
         """The settings, in a form that JSON can hold."""

@@ -21,12 +21,12 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.engine.training import TrainState, check_diverged
-from viewfuse.fitted.model import Source, scaled_tensors, scalers_of
+from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.scaling_search import check_memory
 from viewfuse.methods.urrl.stages import init_state, pretrain
-from viewfuse.neighbors.index import Samples, index_training_set
+from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
@@ -53,33 +53,27 @@ _ROWS_PER_COMBINATION = 10
 """
 
 
-class Choice(NamedTuple):
-    """A number of clusters, and the pre-training with which it was chosen; there is none of too few samples."""
-
-    decision: ClusterNumber
-    run: TrainState | None
-
-
 @with_gradients
 def choose_n_clusters(
     source: Source, config: Config, within: Any, scaling: str, seed: int, device: torch.device, *,
     checkpoint: Checkpoint | None = None, **how: Any,
-) -> Choice:  # fmt: skip
+) -> tuple[ClusterNumber, TrainState | None]:  # fmt: skip
     """How many clusters at most 2,500 of the samples have, with the evidence for every number.
 
     A network is pre-trained as long as the first scaling is tried; the tree of its embeddings is tested split by split.
+    The pre-training is returned, too, where a fit can continue from there.
     `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
     check_choice("scaling", scaling, ("auto", *KINDS))
     some, unasked = without_categories(source._replace(reduced=_drawn(source.reduced, seed)))
     possible = possible_range(within, len(some.reduced))
     if len(some.reduced) < 2 * LEAST or possible[1] == 1:
-        return Choice(number_decision([], len(some.reduced), possible), None)
-    kept = checkpoint and checkpoint.part("choice")
+        return number_decision([], len(some.reduced), possible), None
     check_memory(some.reduced, config, device)
-    run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, checkpoint=kept, **how)
+    how["checkpoint"] = checkpoint and checkpoint.part("choice")
+    run = pretrained(some, replace(config, n_clusters=1), scaling, seed, device, **how)
     number = number_of(run, some.reduced.names, possible)
-    return Choice(replace(number, unasked=unasked), None) if unasked else Choice(number, run)
+    return (replace(number, unasked=unasked), None) if unasked else (number, run)
 
 
 def without_categories(source: Source) -> tuple[Source, list[str]]:
@@ -119,15 +113,15 @@ def pretrained(source: Source, config: Config, scaling: str, seed: int, device: 
     """A network under the first scaling with which training does not diverge; for `how` see `pretrain`."""
     runs: list[TrainState] = []
     for scaler in scalers_of(source, scaling):
-        values, present = scaled_tensors(source.reduced, scaler, device)
-        stored = index_training_set(values, present, URRLMethod(config).neighbor_depth)
+        stored = prepare(source, scaler, URRLMethod(config).neighbor_depth, device)
         place = SCALINGS.index(scaler.kind) if scaling == "auto" else 0
         runs.append(init_state(stored, config, seed_under_scaling(seed, place)))
-        pretrain(runs[-1:], config.trial_epochs(len(present)), **how)
+        pretrain(runs[-1:], config.trial_epochs(len(stored)), **how)
         if not runs[-1].diverged:
-            return runs[-1]
-    check_diverged(runs)
-    raise AssertionError("check_diverged stops")
+            break
+    else:
+        check_diverged(runs)
+    return runs[-1]
 
 
 def number_of(run: TrainState, names: Sequence[str], possible: tuple[int, int]) -> ClusterNumber:

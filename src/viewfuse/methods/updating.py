@@ -141,7 +141,6 @@ def trained_on(
 
 
 def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[str, Any]) -> dict[str, float]:
-    """Of the losses, as a fit has them."""
     assert isinstance(model.method, URRLMethod)
     config = model.method.config
     known = decisions.get(JointStageLength.name, {}).get("evidence", {}).get("clustering_weight")

@@ -59,13 +59,11 @@ class _PredictingAutoencoders(CodeNetwork):
     def encode(
         self, values: Sequence[Tensor], present: Tensor | None = None, dropout: Dropout | None = None
     ) -> list[Tensor]:
-        """Codes that are distributions."""
         return [code.softmax(dim=2) for code in super().encode(values, present)]
 
     def predict(self, source: int, target: int, codes: Sequence[Tensor], both: Tensor | None = None) -> Tensor:
         """The code of the view `target` as it follows from that of `source`."""
-        found: Tensor = self.predictors[f"{source} to {target}"](codes[source], both).softmax(dim=2)
-        return found
+        return self.predictors[f"{source} to {target}"](codes[source], both).softmax(dim=2)
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """The codes of all views side by side; a missing one is the mean of its predictions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import log
@@ -36,18 +36,11 @@ _ROWS = 256
 
 
 class Found(NamedTuple):
-    """What a network makes of a batch.
+    """What a network makes of a batch."""
 
-    Attributes
-    ----------
-    each : losses of samples, of shape (replicates, batch)
-    shared : the loss that the batch has as a whole, of shape (replicates,)
-    labels : mean probabilities of clusters over the views, of shape (replicates, batch, clusters)
-    """
-
-    each: Tensor
-    shared: Tensor
-    labels: Tensor
+    each: Tensor  # losses of samples, of shape (replicates, batch)
+    shared: Tensor  # the loss that the batch has as a whole, of shape (replicates,)
+    labels: Tensor  # mean probabilities of clusters over the views, of shape (replicates, batch, clusters)
 
     def total(self, weights: Tensor | float = 1.0) -> Tensor:
         """Of shape (replicates,); weights that sum to 1 are divided by the batch, too, as in the published program."""
@@ -110,7 +103,6 @@ class TwoLevels:
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:
-    """A stream of random numbers of a seed."""
     return generator_for_start(int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
 
 
@@ -284,18 +276,12 @@ class DSIMVC(PublishedMethod):
 
     def train(self, networks: Sequence[Any], sets: Sequence[Samples], seeds: Sequence[int]) -> list[History]:
         """Reconstruction, a second network for neighbours, and the two levels."""
-        filled = []  # means of columns stand in the gaps
-        for own in sets:
-            pairs = zip(own.values, own.present.T[..., None], strict=True)
-            views = [torch.where(there, view, view.sum(dim=0) / there.sum()) for view, there in pairs]
-            filled.append(Samples(views, own.present, own.neighbor_ids))
-        sets = filled
+        sets = [_filled_by_means(own) for own in sets]
         rows = torch.stack([rows_to_learn_from(samples.present.all(dim=1)) for samples in sets])
-        main, others = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs), []
-        for samples, seed in zip(sets, seeds, strict=True):  # networks like the first that begin elsewhere
-            others.append(self.empty([view.shape[1] for view in samples.values]).to_empty(device="cpu"))
-            start_weights(others[-1], _generator(seed, 7))
-            others[-1].to(samples.present.device)
+        main = self._reconstructed(networks, sets, seeds, rows, self.pretrain_epochs)
+        others = [self.empty([view.shape[1] for view in own.values]).to_empty(device="cpu") for own in sets]
+        for other, seed in zip(others, seeds, strict=True):  # networks like the first that begin elsewhere
+            start_weights(other, _generator(seed, 7))
         second = self._reconstructed(others, sets, seeds, rows, self.neighbor_pretrain_epochs)
         steps = (self.neighbor_epochs, self.batch_size, self.learning_rate, partial(self._contrast, second), rows)
         self.go_through(second, [Stage("neighbours", *steps, last="drop short", same_adam=True)])
@@ -336,6 +322,13 @@ class DSIMVC(PublishedMethod):
         features, labels = training.network.model([training.view(v, rows) for v in range(len(training.values))])
         each, clusters = pair_losses([functional.normalize(own, dim=2) for own in features], labels)
         return {"features": each.mean(dim=1), "clusters": clusters}
+
+
+def _filled_by_means(samples: Samples) -> Samples:
+    """The means of the columns stand in the gaps."""
+    pairs = zip(samples.values, samples.present.T[..., None], strict=True)
+    views = [torch.where(there, view, view.sum(dim=0) / there.sum()) for view, there in pairs]
+    return replace(samples, values=views)
 
 
 def _measured(features: Sequence[Tensor], labels: Sequence[Tensor]) -> Found:

@@ -79,7 +79,6 @@ class _FilledTable(ClusterNetwork):
         self._donors = donors
 
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
-        """The samples, filled from training samples."""
         own, others = ([view.cpu().numpy() for view in one.values] for one in (samples, stored))
         has, they_have = (one.present.cpu().numpy() for one in (samples, stored))
         apart = distances(own, has, others, they_have) if self._donors else np.full((len(has), len(they_have)), np.nan)

@@ -101,7 +101,6 @@ class NEMO(ViewsClusterer):
         self.affinity_ = average_similarity(scaled.arrays, scaled.mask)
         self.labels_ = plain._labels(self.affinity_, seed)
         self._remember_columns(X, views)
-        self.view_names_, self.ids_ = list(views.names), views.ids
         warn_of_empty_clusters(self.labels_, plain.n_clusters)
         return self
 

@@ -72,8 +72,7 @@ class _Layer(nn.Module):
         """`present` of shape (replicates, batch, tokens): tokens that look at, and are looked at by, others."""
         tokens = tokens + self._attend(self.norms[0](tokens), present)
         tokens = tokens + self.second(functional.relu(self.first(self.norms[1](tokens))))
-        found: Tensor = self.norms[2](tokens)
-        return found
+        return self.norms[2](tokens)
 
     def _attend(self, tokens: Tensor, present: Tensor) -> Tensor:
         parts = (own(tokens).unflatten(-1, (self._heads, -1)) for own in (self.query, self.key, self.value))
@@ -81,8 +80,7 @@ class _Layer(nn.Module):
         logits = query @ key.mT / query.shape[-1] ** 0.5
         seen = (present[..., :, None] & present[..., None, :])[:, :, None]
         weights = torch.where(seen, logits, _HIDDEN_LOGIT).softmax(dim=-1)
-        found: Tensor = self.out((weights @ value).transpose(2, 3).flatten(3))
-        return found
+        return self.out((weights @ value).transpose(2, 3).flatten(3))
 
 
 class Transformer(nn.Module):
@@ -97,8 +95,7 @@ class Transformer(nn.Module):
     def tokens(self, values: Sequence[Tensor], present: Tensor) -> Tensor:
         """Of shape (replicates, batch, views, width)."""
         pairs = zip(self.inputs, values, strict=True)
-        found: Tensor = self.encoder(torch.stack([embed(x) for embed, x in pairs], dim=2), present)
-        return found
+        return self.encoder(torch.stack([embed(x) for embed, x in pairs], dim=2), present)
 
     def decode(self, mean: Tensor) -> list[Tensor]:
         """Per view of shape (replicates, batch, columns), from embeddings of shape (replicates, batch, width).
@@ -134,7 +131,6 @@ class _RecoverAndRefine(ClusterNetwork):
         return mean_token(self.refine.tokens(fill(values, found, present), everything), everything)[0]
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
-        """What the decoder makes of mean tokens."""
         return [view[0] for view in self.refine.decode(embedding[None])]
 
 
@@ -206,20 +202,13 @@ class RecFormer(PublishedMethod):
 
 
 class _Graph:
-    """The graph of neighbours among completed samples, and tokens of all samples.
-
-    Attributes
-    ----------
-    completed : per view of shape (replicates, samples, columns); gaps hold what the last training pass expected there
-    tokens : those that batches are compared with, of shape (replicates, samples, views, width)
-    neighbors : of shape (replicates, samples, views, count)
-    """
+    """The graph of neighbours among completed samples, and tokens of all samples."""
 
     def __init__(self, training: Training, method: RecFormer) -> None:
         self._training, self._method = training, method
         count = min(method.n_neighbors, training.present.shape[1] - 1)
-        self.completed = [view.clone() for view in training.values]
-        self.tokens = training.values[0].new_ones(*training.present.shape, method.token_dim)
+        self.completed = [view.clone() for view in training.values]  # gaps hold what the last pass expected there
+        self.tokens = training.values[0].new_ones(*training.present.shape, method.token_dim)  # those that batches see
         self._passed = self.tokens  # of the last training pass; the same in recovery, which uses them at once
         self.neighbors = torch.zeros(*training.present.shape, count, dtype=torch.int64, device=training.device)
         self._weight = torch.zeros((), device=training.device)  # there is no graph in the first epoch

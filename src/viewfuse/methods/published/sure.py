@@ -64,7 +64,6 @@ class _JointAutoencoders(CodeNetwork):
         return torch.cat(filled, dim=1)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
-        """What the decoders make of all codes."""
         return [decode(embedding[None])[0] for decode in self.decoders]
 
 

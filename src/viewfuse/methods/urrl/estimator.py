@@ -225,10 +225,8 @@ class URRL(Updatable, MultiViewClusterer):
         former = None if like is None else FormerLabels.of(like, views)
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
-        with (
-            Progress(shown=bool(self.verbose)) as progress,
-            checkpoint.interruptible() if checkpoint else nullcontext(),
-        ):
+        interruptible = checkpoint.interruptible() if checkpoint else nullcontext()
+        with Progress(shown=bool(self.verbose)) as progress, interruptible:
             source = self._source(views, config)
             ways: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
             ways["checkpoint"] = checkpoint
@@ -239,7 +237,6 @@ class URRL(Updatable, MultiViewClusterer):
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             (fitted,) = fit_models([source], config, self.scaling, [seeds], device, known=known, begun=begun, **ways)
         self._remember_columns(X, views)
-        self.view_names_, self.ids_ = list(views.names), views.ids
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
         fitted = fitted if former is None else renumbered(fitted, former)
         self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
@@ -303,7 +300,7 @@ class URRL(Updatable, MultiViewClusterer):
         with Progress(shown=bool(self.verbose)) as progress:
             how: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
             source, within = self._source(views, config), NOTHING.range(self.cluster_range, len(views))
-            number = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **how).decision
+            number = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **how)[0]
         return records(number)[number.name]
 
     def _source(self, views: Views, config: Config) -> Source:

@@ -50,13 +50,9 @@ class Fitted(NamedTuple):
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
 
-    def soft(self) -> NDArray[np.float32]:
-        """The chances of the training samples, of shape (samples, clusters)."""
-        return self.model.assign(self.model.stored, self.embedding)
-
     def labels(self) -> NDArray[np.int64]:
         """The clusters of the training samples, of shape (samples,)."""
-        return self.soft().argmax(axis=1)
+        return self.model.assign(self.model.stored, self.embedding).argmax(axis=1)
 
 
 @with_gradients
@@ -146,7 +142,7 @@ def _best(search: Search) -> Fitted:
     trial, run, embedding = trials[best], trials[best].run, embeddings[best]
     clusters = trial.conclude(labels[best], embedding, [*search.found, trial.found])
     others = [*(own for i, own in enumerate(labels) if i != best), *search.starts]
-    scaler, stored, placed = trial.prepared.scaler, trial.prepared.stored, _placed(trial, embedding)
+    scaler, stored, placed = trial.scaler, run.stored, _placed(trial, embedding)
     model = calibrated(source.model(run.method, scaler, stored, run.network), embedding, placed, others)
     soft, far = model.assign(stored, embedding), rules.outliers(stored, model.names, source.reduced.ids)
     whole, spared = [name for name, one in zip(model.names, scaler.whole, strict=True) if one], bool(search.scalers)

@@ -32,7 +32,7 @@ _CLEARLY = 1.5
 """Standard errors by which classes must be ahead of clusters. With one, LandUse-21 lost .6 more (masks 0 to 4)."""
 
 
-def pair_loss_of(training: Training) -> Callable[[], Tensor]:
+def pair_loss_of(training: Training, prepared: Callable[[Tensor], Any]) -> Callable[[], Tensor]:
     """From nothing to the loss of pairs that are drawn anew for each step; all runs share their pairs.
 
     A batch of the step would seldom hold both samples of a pair. Beside its 64 samples 16 pairs are drawn: half as many
@@ -42,14 +42,11 @@ def pair_loss_of(training: Training) -> Callable[[], Tensor]:
     assert all_pairs is not None
     assert together is not None
     count = min(16, len(all_pairs))
-    per_sample, view_dropout = method.draws_per_sample(training.pooled), training.number("view_dropout").view(-1, 1, 1)
 
     def loss() -> Tensor:
         drawn = (training.random.uniform(count) * len(all_pairs)).long().clamp(max=len(all_pairs) - 1)
         rows = all_pairs[drawn].mT.flatten(1)
-        draws = torch.unflatten(training.random.uniform(rows.shape[1] * per_sample), 1, (rows.shape[1], -1))
-        batch = method.prepare(training.pooled, rows + training.first_rows, view_dropout, draws)
-        return method.pair_loss(training.network, batch, together[drawn])
+        return method.pair_loss(training.network, prepared(rows), together[drawn])
 
     return loss
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -205,8 +204,7 @@ class Network(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """The same of a batch."""
-        embedding: Tensor = self(Input.of(batch, self.config))
-        return embedding
+        return self(Input.of(batch, self.config))
 
     def tokens(self, given: Input) -> Tensor:
         """The views, each on its own, as tokens of shape (batch, views, embedding)."""
@@ -219,8 +217,7 @@ class Network(nn.Module):
 
     def fuse(self, tokens: Tensor, mask: Mask) -> Tensor:
         """The tokens, with a mask of shape (batch, views), as embeddings of shape (batch, embedding)."""
-        fused: Tensor = self.view_encoder(tokens, mask)
-        return fused
+        return self.view_encoder(tokens, mask)
 
     def decode(self, embedding: Tensor) -> list[Tensor]:
         """x-hat = g(z): embeddings to one (batch, columns) reconstruction per view."""
@@ -298,12 +295,6 @@ def fit_bytes(n_samples: int, widths: Sequence[int], config: Config, n_waiting: 
 
 def n_parameters(widths: Sequence[int], config: Config) -> int:
     """Numbers that are learned, all of them: those of a network without memory for its weights."""
-    return _counted(tuple(widths), config)
-
-
-@lru_cache(maxsize=16)
-def _counted(widths: tuple[int, ...], config: Config) -> int:
-    """Count the weights once per shape: to build a network takes as long as two steps of a small training."""
     return sum(weight.numel() for weight in empty_network(widths, config).parameters())
 
 

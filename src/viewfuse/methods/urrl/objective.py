@@ -257,7 +257,6 @@ class URRLMethod:
     config: Config
     sizes: Sizes = field(default=soft_sizes, compare=False, repr=False)
     hint_weight: float = field(default=HINT_WEIGHT, compare=False, repr=False)
-    terms = TERMS
     name = "urrl"
     shows_rounding = True  # neighbours are found before
 

@@ -20,7 +20,7 @@ from viewfuse.data.views import Views
 from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
-from viewfuse.fitted.model import Prepared, Source, prepare, scalers_of
+from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
@@ -39,7 +39,7 @@ _LONG = 60.0  # above this many seconds the user sees how long the wait may be
 class Trial:
     """Samples with what one training makes of them."""
 
-    prepared: Prepared
+    scaler: Scaler
     others: Mapping[str, NDArray[np.int64]]  # partitions that are found without a network, see `candidate_partitions`
     run: TrainState
     found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by the network itself
@@ -47,11 +47,11 @@ class Trial:
     @property
     def scaling(self) -> str:
         """The name of the scaling."""
-        return self.prepared.scaler.kind
+        return self.scaler.kind
 
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
-        return Candidate(self.scaling, labels, self.prepared.stored.neighbor_ids, self.run.objective)
+        return Candidate(self.scaling, labels, self.run.stored.neighbor_ids, self.run.objective)
 
     @property
     def is_clear(self) -> bool:
@@ -76,7 +76,7 @@ class Trial:
 
         Those are `others`, which were found without it, and `more` by name.
         """
-        method, ids, known = self.run.method, self.prepared.stored.neighbor_ids, self.run.known
+        method, ids, known = self.run.method, self.run.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}
         partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
         own, *theirs = merits(partitions, ids, method.n_clusters, known.views)
@@ -96,7 +96,7 @@ class Trial:
         self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]]
     ) -> ClusterSource:
         """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach."""
-        run, ids, k = self.run, self.prepared.stored.neighbor_ids, self.run.method.n_clusters
+        run, ids, k = self.run, self.run.stored.neighbor_ids, self.run.method.n_clusters
         found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
         best = max(range(len(earlier)), key=lambda i: found[i].score)
         source = self.teach(labels, embedding, **self.tree(embedding), earlier=earlier[best])
@@ -112,7 +112,7 @@ class Trial:
     def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
         """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
         k, classes = self.run.method.n_clusters, self.run.known.followed
-        found = tree_clusters(embedding, self.prepared.stored.neighbor_ids, k, self.run.seed)
+        found = tree_clusters(embedding, self.run.stored.neighbor_ids, k, self.run.seed)
         if found is None:
             return {}
         return {"tree": found if classes is None else class_numbers(found, classes.cpu().numpy(), k)[found]}
@@ -148,28 +148,26 @@ class Search:
         known: Knowledge = NOTHING,
     ) -> Search:  # fmt: skip
         """Begin with one scaling; where all will be tried, with all, so that their trainings run side by side."""
-        scalers = scalers_of(source, scaling)
-        count = len(scalers) if config.effort == "thorough" else 1
-        search = cls(source, config, seeds, device, scalers[:count], scaling != "auto", known)
-        search.widen()
-        search.scalers = scalers[count:]
+        search = cls(source, config, seeds, device, scalers_of(source, scaling), scaling != "auto", known)
+        search.widen(None if config.effort == "thorough" else 1)
         return search
 
-    def widen(self) -> list[Trial]:
-        """Add the trainings under the scalings that were not tried yet: each with each seed."""
+    def widen(self, most: int | None = None) -> list[Trial]:
+        """Add the trainings under scalings that were not tried yet, all or some: each with each seed."""
         known, k, new = self.known, self.config.n_clusters, list[Trial]()
         depth = URRLMethod(self.config).neighbor_depth
         guidance = UNGUIDED if known is NOTHING else Guidance.of(known, self.device)
-        for scaler in self.scalers:
-            prepared = prepare(self.source, scaler.weighed(known.views), depth, self.device)
-            others = candidate_partitions(prepared.stored, k, self.seeds[0], guidance.weights, guidance.views)
+        for scaler in self.scalers[:most]:
+            scaler = scaler.weighed(known.views)
+            stored = prepare(self.source, scaler, depth, self.device)
+            others = candidate_partitions(stored, k, self.seeds[0], guidance.weights, guidance.views)
             if known.hints is not None:
                 others = {name: class_numbers(own, known.hints.codes, k)[own] for name, own in others.items()}
             place = 0 if self.asked else SCALINGS.index(scaler.kind)
             seeds = [seed_under_scaling(seed, place) for seed in self.seeds]
-            new += [Trial(prepared, others, init_state(prepared.stored, self.config, one, guidance)) for one in seeds]
+            new += [Trial(scaler, others, init_state(stored, self.config, one, guidance)) for one in seeds]
         self.trials += new
-        self.scalers = []
+        del self.scalers[:most]
         return new
 
     @property

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
-from viewfuse.engine.batches import Placing, clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
+from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.engine.training import SILENT, JointStage, Progress, Stage, Training, TrainState, check_diverged
+from viewfuse.engine.training import SILENT, History, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import PAIRS, TERMS, URRLMethod, dropout_of
+from viewfuse.methods.urrl.objective import PAIRS, TERMS, StepBatch, URRLMethod, dropout_of
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -57,7 +57,7 @@ class EarlyStopping:
     """
 
     def __init__(
-        self, method: Placing, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
+        self, method: Any, network: Any, neighbor_ids: Tensor, stage: JointStage, *, settles: bool = True,
         views: Sequence[float] | None = None,
     ) -> None:  # fmt: skip
         self._method, self._network, self._neighbor_ids, self._stage = method, network, neighbor_ids, stage
@@ -119,9 +119,8 @@ def init_state(stored: Samples, config: Config, seed: int, known: Guidance = UNG
     method, widths = URRLMethod(config), [view.shape[1] for view in stored.values]
     network = build_network(widths, config, generator_for_start(seed)).to(stored.present.device)
     numbers = {"view_dropout": dropout_of(config, stored.present), "clustering_weight": 0.0}
-    run = TrainState(network, stored, seed, method, numbers, known=known)
-    run.history = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
-    return run
+    history: History = {name: [] for name in ("epoch", "stage", *TERMS, "total", "seconds")}
+    return TrainState(network, stored, seed, method, numbers, known=known, history=history)
 
 
 def pretrain(runs: Sequence[TrainState], until: int, **ways: Any) -> None:
@@ -236,12 +235,16 @@ def loss_of(training: Training, *, joint: bool) -> Callable[[Tensor], Mapping[st
 
     classes = of_all([run.known.followed for run in runs]) if joint else None
     weights = of_all([run.known.weights for run in runs])
-    pair_loss = pair_loss_of(training) if joint and runs[0].known.pairs is not None else None
     view_dropout, weight = training.number("view_dropout").view(-1, 1, 1), training.number("clustering_weight")
 
-    def loss(rows: Tensor) -> dict[str, Tensor]:
+    def prepared(rows: Tensor) -> StepBatch:
         draws = torch.unflatten(training.random.uniform(rows.shape[1] * count), 1, (rows.shape[1], -1))
-        batch = method.prepare(stored, rows + first, view_dropout, draws)
+        return method.prepare(stored, rows + first, view_dropout, draws)
+
+    pair_loss = pair_loss_of(training, prepared) if joint and runs[0].known.pairs is not None else None
+
+    def loss(rows: Tensor) -> dict[str, Tensor]:
+        batch = prepared(rows)
         if classes is not None:
             batch = batch._replace(known=classes[training.each, rows])
         if weights is not None:
@@ -311,8 +314,7 @@ def broken_embedding(embedding: Tensor, epoch: int) -> str:
 
 def planned_epochs(run: TrainState) -> Epochs:
     """Of the two stages."""
-    epochs: Epochs = run.method.config.epochs(len(run.stored))
-    return epochs
+    return run.method.config.epochs(len(run.stored))
 
 
 def _prepare_joint_stage(run: TrainState, embedding: Tensor) -> None:
