@@ -197,13 +197,10 @@ class FileSource(Contents):
         """Which samples have a view at all; a slice for all of them, so that nothing is copied."""
         there = np.zeros(len(ids), dtype=bool)
         for v, values in enumerate(arrays):
-            unknown = np.flatnonzero(~there & (mask[:, v] != 0))
-            if values.dtype.kind != "f":
-                there[unknown] = True
-            elif is_sparse(values):  # a row of NaN lacks the view
-                there[unknown] = ~nan_rows(values)[unknown]
-            else:
-                there[unknown] = ~np.isnan(values[unknown]).all(axis=1)
+            has_view = mask[:, v] != 0
+            if values.dtype.kind == "f":  # a row of NaN lacks the view
+                has_view &= ~(nan_rows(values) if is_sparse(values) else np.isnan(values).all(axis=1))
+            there |= has_view
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
