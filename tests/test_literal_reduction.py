@@ -109,7 +109,6 @@ def test_sums_bounds_and_deviations_of_tables(monkeypatch, make, cells):
     np.testing.assert_allclose(parts_and_rows.row_lengths(rows), [math.hypot(*row) for row in values.tolist()])
     factors = {14: np.arange(14.0) - 3, 6: np.arange(6.0) - 2}
     for found, wanted in (
-        (parts_and_rows.filled(rows), values != 0),
         (parts_and_rows.times_rows(rows, factors[14]), values * factors[14][:, None]),
         (parts_and_rows.times_columns(rows, factors[6]), values * factors[6]),
     ):
