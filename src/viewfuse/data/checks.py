@@ -73,7 +73,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
         if n > 1 and len(reasons.pop(CONSTANT, ())) == views.widths[v]:
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
-        lines += _values_alike(name, views.columns[v])[:1]
+        lines += [] if isinstance(views.columns[v], range) else _values_alike(name, views.columns[v])[:1]
         zero, elsewhere = _zero_rows(views, v) if n >= _FEW and views.widths[v] > 1 else (0, 0.0)
         usual = _MANY_ZERO * n if views.widths[v] >= _FEW else n
         if n > zero > (0 if elsewhere < _HARDLY_ZERO else usual):  # zeros are data, but may be meant as missing
