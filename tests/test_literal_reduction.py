@@ -109,7 +109,6 @@ def test_sums_bounds_and_deviations_of_tables(monkeypatch, make, cells):
     np.testing.assert_allclose(parts_and_rows.row_lengths(rows), [math.hypot(*row) for row in values.tolist()])
     factors = {14: np.arange(14.0) - 3, 6: np.arange(6.0) - 2}
     for found, wanted in (
-        (parts_and_rows.filled(rows), values != 0),
         (parts_and_rows.times_rows(rows, factors[14]), values * factors[14][:, None]),
         (parts_and_rows.times_columns(rows, factors[6]), values * factors[6]),
     ):
@@ -345,11 +344,8 @@ def test_parts_of_sparse_tables(monkeypatch):
     low, high = column_bounds(matrix, present)
     assert (low.tolist(), high.tolist()) == ([0, 0, 0], [3, 3, 7])
     assert column_bounds(matrix, np.array([False, False, True, True, False]))[0].tolist() == [-1, 0, 0]
-    assert sparse_tables.n_zero_rows(matrix, present) == 1
-    assert sparse_tables.n_zero_rows(matrix, ~present) == 0
     assert sparse_tables.rows_of_cells(matrix, matrix.data > 2).tolist() == [0, 0, 1, 2, 1]
-    assert sparse_tables.stored_bytes(matrix) == 4 * 6 + 4 * 6 + 4 * 6
-    kept = sparse_tables.with_empty_rows(matrix, present).toarray()
+    kept = sparse_tables.spread_rows(matrix[np.flatnonzero(present)], present).toarray()
     np.testing.assert_array_equal(kept, dense * present[:, None])
     placed = sparse_tables.placed_rows(matrix, np.array([3, -1, 0, 4])).toarray()
     np.testing.assert_array_equal(placed, [dense[3], [math.nan, 0, 0], dense[0], dense[4]])

@@ -84,12 +84,19 @@ class TextValues:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
 
-    def code(self, cell: str) -> float | None:
+    def code(self, cell: Hashable) -> float | None:
         """The number of a text; None for one text too many."""
         cell = id_key(cell)
         if cell not in self._codes and len(self._codes) == MOST_VALUES:
             return None
         return float(self._codes.setdefault(cell, len(self._codes)))
+
+    def codes(self, cells: Sequence[Any], where: str) -> NDArray[np.float64]:
+        """The numbers of many, NaN for None; too many different ones are refused."""
+        codes = [np.nan if cell is None else self.code(cell) for cell in cells]
+        if None in codes:
+            raise DataError(f"{where}{TOO_MANY}", *DROP)
+        return np.array(codes, dtype=np.float64)
 
     @property
     def are_words(self) -> bool:
@@ -156,7 +163,8 @@ def encoded_frame(view: Any) -> Any:
         there = view.iloc[:, c].notna().to_numpy()
         cells = [_stripped(cell) if one else None for cell, one in zip(view.iloc[:, c].tolist(), there, strict=True)]
         if (str(kind) == "category" and there.any()) or _is_text(cells, there.any()):
-            found[c] = _coded(view.columns[c], cells)
+            values = TextValues()
+            found[c] = values, values.codes(cells, f"column {view.columns[c]!r}")
     if not found:
         return view
     from pandas import DataFrame, concat
@@ -181,7 +189,8 @@ def encoded_rows(rows: Sequence[Sequence[Any] | None], columns: Names) -> tuple[
     for c, cells in enumerate(given):
         stripped = [_stripped(cell) for cell in cells]
         if _is_text(stripped, any(isinstance(cell, str) for cell in cells)):
-            found[c] = _coded(columns[c], stripped)
+            values = TextValues()
+            found[c] = values, values.codes(stripped, f"column {columns[c]!r}")
     names = names_with_values(columns, {c: values for c, (values, _) in found.items()})
     blocks = ([[x] for x in cells] for cells in given)
     parts = [found[c][0].numbers(found[c][1]).tolist() if c in found else own for c, own in enumerate(blocks)]
@@ -191,15 +200,6 @@ def encoded_rows(rows: Sequence[Sequence[Any] | None], columns: Names) -> tuple[
         if row is not None and all(_stripped(cell) is None for cell in row):
             encoded[place] = [None] * len(names)
     return encoded, names
-
-
-def _coded(name: Hashable, cells: Sequence[Any]) -> tuple[TextValues, NDArray[np.float64]]:
-    """The different texts of a column, and their numbers, NaN for None."""
-    values = TextValues()
-    codes = [np.nan if cell is None else values.code(str(cell)) for cell in cells]
-    if None in codes:
-        raise DataError(f"column {name!r}{TOO_MANY}", *DROP)
-    return values, np.array(codes, dtype=np.float64)
 
 
 def _stripped(cell: Any) -> Any:

@@ -13,7 +13,7 @@ from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
 from viewfuse.data.input_types import Mask, Names, is_sparse, looks, only_counted, take
 from viewfuse.data.precision import single
-from viewfuse.data.sparse_tables import column_blocks, n_zero_rows
+from viewfuse.data.sparse_tables import column_blocks, rows_of_cells
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
@@ -88,7 +88,8 @@ def _zero_rows(views: Views, v: int) -> tuple[int, float]:
     """How many samples that have a view are zero in all of its columns, and the share of zeros in the others."""
     array, present = views.arrays[v], views.mask[:, v]
     if is_sparse(array):
-        zero, cells = n_zero_rows(array, present), int(np.count_nonzero(array.data))
+        zero = int((rows_of_cells(array, array.data != 0)[present] == 0).sum())
+        cells = int(np.count_nonzero(array.data))
     else:
         zero = cells = 0
         nothing = single(np.negative(np.asarray(views.offsets[v], dtype=np.float64)))

@@ -189,11 +189,6 @@ def row_lengths(part: Values) -> NDArray[np.float64]:
     return np.sqrt(row_sums(with_stored(part, np.square(stored(part), dtype=np.float64))))
 
 
-def filled(part: Values) -> Values:
-    """1 where a part is not zero, else 0."""
-    return with_stored(part, (stored(part) != 0).astype(np.float64))
-
-
 def times_rows(part: Values, factors: NDArray[np.float64]) -> Values:
     """Every row times its own number; `factors` is of shape (rows,)."""
     if is_sparse(part):

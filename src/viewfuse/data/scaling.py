@@ -14,20 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.input_types import Mask, are_numbered, dense_rows
+from viewfuse.data.input_types import Mask, Values, are_numbered, dense_rows
 from viewfuse.data.tables import column_bounds, present_parts
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
 from viewfuse.utils.settings import check_choice
-
-if TYPE_CHECKING:
-    from viewfuse.data.sparse_tables import Values
 
 KINDS = ("minmax", "standard", "view", "mixed", "none")
 Unit = Literal["columns", "view", "rows"]

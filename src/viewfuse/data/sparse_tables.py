@@ -67,11 +67,6 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     return table
 
 
-def stored_bytes(matrix: csr_array) -> int:
-    """Bytes that a sparse matrix takes."""
-    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
-
-
 def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
     """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
     rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])
@@ -88,16 +83,6 @@ def nan_rows(matrix: csr_array) -> NDArray[np.bool_]:
     """Which rows hold NaN and nothing else."""
     n_nan = rows_of_cells(matrix, np.isnan(matrix.data))
     return (n_nan > 0) & (n_nan == np.diff(matrix.indptr))
-
-
-def n_zero_rows(matrix: csr_array, present: NDArray[np.bool_]) -> int:
-    """How many of the rows that are present are zero in all columns."""
-    return int((rows_of_cells(matrix, matrix.data != 0)[present] == 0).sum())
-
-
-def with_empty_rows(matrix: csr_array, kept: NDArray[np.bool_]) -> csr_array:
-    """The matrix, with nothing in the rows that are not kept."""
-    return matrix if kept.all() else spread_rows(matrix[np.flatnonzero(kept)], kept)
 
 
 def spread_rows(matrix: csr_array, places: NDArray[np.bool_]) -> csr_array:

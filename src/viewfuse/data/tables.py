@@ -193,8 +193,9 @@ def present_rows(table: Table, allowed: Mask, ids: NDArray[Any], *, placed: bool
     present = allowed & filled
     offset = 0.0 if placed else _offset(table, given, present)
     if is_sparse(given):
-        values = sparse_tables.with_empty_rows(stored, present)
-        return sparse_tables.with_data(values, precision.locked(values.data)), present, 0.0
+        if not present.all():
+            stored = sparse_tables.spread_rows(stored[np.flatnonzero(present)], present)
+        return sparse_tables.with_data(stored, precision.locked(stored.data)), present, 0.0
     if placed and given.dtype != np.float32:
         double = given.astype(np.float64, copy=False)
         return precision.locked(double if present.all() else np.where(present[:, None], double, 0.0)), present, 0.0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
 
-from viewfuse.data.input_types import column_sums, filled, parts_of, row_sums, times_columns
+from viewfuse.data.input_types import column_sums, parts_of, row_sums, times_columns
 from viewfuse.data.input_types import stored as stored_values
 from viewfuse.data.input_types import with_stored as with_values
 from viewfuse.data.views import Views
@@ -194,7 +194,7 @@ def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
     for v, front_end in enumerate(reduction.front_ends):
         if front_end.how in SPARSE:
             parts = parts_of(views.arrays[v], views.mask[:, v])
-            alone[v] = sum((column_sums(filled(part)) for part in parts), np.zeros(views.widths[v])) <= 1
+            alone[v] = sum((column_sums(part != 0) for part in parts), np.zeros(views.widths[v])) <= 1
     return _shares(reduction, views, alone)
 
 

@@ -19,7 +19,7 @@ from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
 from viewfuse.data.input_types import id_key, is_sparse
 from viewfuse.data.side_information.batch_labels import with_batch
-from viewfuse.data.sparse_tables import nan_rows, spread_rows, stored_bytes
+from viewfuse.data.sparse_tables import nan_rows, spread_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
 from viewfuse.io.safety import computing_limit
@@ -197,13 +197,10 @@ class FileSource(Contents):
         """Which samples have a view at all; a slice for all of them, so that nothing is copied."""
         there = np.zeros(len(ids), dtype=bool)
         for v, values in enumerate(arrays):
-            unknown = np.flatnonzero(~there & (mask[:, v] != 0))
-            if values.dtype.kind != "f":
-                there[unknown] = True
-            elif is_sparse(values):  # a row of NaN lacks the view
-                there[unknown] = ~nan_rows(values)[unknown]
-            else:
-                there[unknown] = ~np.isnan(values[unknown]).all(axis=1)
+            has_view = mask[:, v] != 0
+            if values.dtype.kind == "f":  # a row of NaN lacks the view
+                has_view &= ~(nan_rows(values) if is_sparse(values) else np.isnan(values).all(axis=1))
+            there |= has_view
         if there.all() or not there.any():
             return slice(None)
         lost = ids[~there]
@@ -235,7 +232,8 @@ class FileSource(Contents):
         """What reading a view takes beyond what is there: rows in order, the same with gaps, and as float32."""
         values, n = self.views[v].values, len(self)
         if is_sparse(values):
-            return 2 * stored_bytes(values) + values.indptr.itemsize * n
+            stored = values.data.nbytes + values.indices.nbytes + values.indptr.nbytes
+            return 2 * stored + values.indptr.itemsize * n
         itemsize = 4 if values.dtype == np.float32 else values.dtype.itemsize + 4
         loaded = self._rows[v] is None and isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
         copies = 0 if loaded and values.dtype == np.float32 else itemsize

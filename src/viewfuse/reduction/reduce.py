@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from viewfuse.data.input_types import (
     Values,
     column_deviations,
-    filled,
     is_sparse,
     part_slices,
     parts_of,
@@ -93,7 +92,7 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
         there = stored(part)[stored(part) != 0]
         sums += there.size, int((there == np.rint(there)).sum()), float(there.sum(dtype=np.float64))
         ends += [float(there.min()), float(there.max())] if there.size else []
-        per_row.append(row_sums(filled(part)))
+        per_row.append(row_sums(part != 0))
     count, whole, total = sums.tolist()
     ends += [0.0] * (count < cells or not cells)
     facts = {

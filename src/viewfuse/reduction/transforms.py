@@ -14,7 +14,6 @@ from viewfuse.data.input_types import (
     Values,
     column_deviations,
     column_sums,
-    filled,
     parts_of,
     row_lengths,
     row_sums,
@@ -99,7 +98,7 @@ def fit_transform(values: Values, present: NDArray[np.bool_], name: str) -> Tran
         return Transform(name)
     weights = _NO_WEIGHTS
     if name == "terms":  # smoothed idf, as scikit-learn has it
-        having = np.sum([column_sums(filled(part)) for part in parts_of(values, present)], axis=0)
+        having = np.sum([column_sums(part != 0) for part in parts_of(values, present)], axis=0)
         weights = (1 + np.log((1 + present.sum()) / (1 + having))).astype(np.float32)
     wide = weights.astype(np.float64)
     return Transform(name, _middle([row_lengths(_weighted(part, wide)) for part in parts_of(values, present)]), weights)

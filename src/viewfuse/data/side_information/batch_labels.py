@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import categories_in, category_of
-from viewfuse.data.input_types import dense_rows, is_anndata, is_mudata, is_sparse
+from viewfuse.data.input_types import dense_rows, is_annotated, is_sparse
 from viewfuse.data.side_information.known_labels import labels_of
 from viewfuse.data.views import Views, with_columns
 from viewfuse.errors import DataError
@@ -40,7 +40,7 @@ def with_batch(views: Views, batch: Any, X: Any = None) -> Views:
 def _from_obs(X: Any, key: str) -> dict[Any, Any] | None:
     """Per cell what stands in a column of `obs`; None where no object has such a column."""
     objects: Iterable[Any] = X.values() if isinstance(X, Mapping) else X if isinstance(X, (list, tuple)) else [X]
-    tables = [one.obs for one in objects if is_anndata(one) or is_mudata(one)]
+    tables = [one.obs for one in objects if is_annotated(one)]
     columns = [table[key] for table in tables if key in table]
     found: dict[Any, Any] = {}
     for name, value in (pair for column in columns for pair in column.dropna().items()):

@@ -60,29 +60,21 @@ def read_mat(path: Path) -> Contents:
     labels = _labels(variables)
     n = _count_samples(path, found, labels)
     views = [FileView(path, name, x, range(x.shape[1])) for name, x in _upright(path, found, n).items()]
-    used = [id(value) for value in found.values()]
-    own = next((name for name in LABELS if _labels({name: variables.get(name)}) is not None), None)
-    left = [name for name, value in variables.items() if name != own and not _has_any(value, used)]
-    warn_left_out(path, {name: _why_left_out(variables[name]) for name in left if _is_data(variables[name])})
+    warn_left_out(path, _left_out(variables, [id(value) for value in found.values()]))
     return Contents(views, labels=labels)
 
 
-def _has_any(value: Any, used: Sequence[int]) -> bool:
-    """Whether a variable is, or is a cell array of, one of those with these ids."""
-    return any(id(one) in used for one in (value if isinstance(value, list) else [value]))
-
-
-def _is_data(value: Any) -> bool:
-    """Whether a variable that is no view may have been meant as one: text and single numbers are settings."""
-    if isinstance(value, list):
-        return any(map(_is_data, value))
-    return getattr(value, "dtype", np.dtype("U1")).kind in "fiubc" and max(value.shape, default=0) > 1
-
-
-def _why_left_out(value: Any) -> str:
-    if isinstance(value, list):
-        return "a cell array beside the views"
-    return f"of shape {value.shape}, not called like the views"
+def _left_out(variables: Variables, used: Sequence[int]) -> dict[str, str]:
+    """Why variables are no views that may have been meant as such: text and single numbers are settings."""
+    labels = next((name for name in LABELS if _labels({name: variables.get(name)}) is not None), None)
+    reasons = {}
+    for name, value in variables.items():
+        parts = value if isinstance(value, list) else [value]
+        sides = [side for one in parts if getattr(one, "dtype", np.dtype("U1")).kind in "fiubc" for side in one.shape]
+        if name != labels and max(sides, default=0) > 1 and not any(id(one) in used for one in parts):
+            cells = "a cell array beside the views"
+            reasons[name] = cells if parts is value else f"of shape {value.shape}, not called like the views"
+    return reasons
 
 
 def _read_hdf5(path: Path) -> Variables:

@@ -99,11 +99,10 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
     left = [name for name in arrays if name not in (*NOT_VIEWS, *names, *known)]
     reasons = {name: _why_left_out(name, arrays[name], n, known) for name in left}
     warn_left_out(path, {name: why for name, why in reasons.items() if why})
-    found = Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"))
-    if known:
-        own = arrays[known[0]]
-        found.labels = np.ravel(own) if _is_column(own, n) else own
-    return found
+    own = arrays[known[0]] if known else None
+    if own is not None and _is_column(own, n):
+        own = np.ravel(own)
+    return Contents(views, ids=arrays.get("ids"), mask=arrays.get("mask"), labels=own)
 
 
 def _is_label_name(name: str) -> bool:

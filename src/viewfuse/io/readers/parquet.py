@@ -119,23 +119,21 @@ def _view(
         raise DataError(f"{path}: column {lists[0]!r} holds lists, so it is a view by itself; name it alone")
     if lists:
         return _read_lists(path, file, lists[0], str(kinds[lists[0]].value_type))
-    values = _categories(file.schema_arrow)
-    known = [c for c, column in enumerate(columns) if column in values]
-    text = [c for c, column in enumerate(columns) if is_text(kinds[column]) and c not in known]
-    plain = [c for c, column in enumerate(columns) if is_numeric(kinds[column]) and c not in known]
-    if wrong := sorted(set(range(len(columns))) - {*known, *text, *plain}):
-        fault = f"{path}, column {columns[wrong[0]]!r} holds {kinds[columns[wrong[0]]]} values, not numbers"
+    if wrong := [name for name in columns if not is_text(kinds[name]) and not is_numeric(kinds[name])]:
+        fault = f"{path}, column {wrong[0]!r} holds {kinds[wrong[0]]} values, not numbers"
         raise DataError(f"{fault}; encode it or drop the column")
-    reader, n = Cells(path, columns), 0
+    reader, n, categories = Cells(path, columns), 0, _categories(file.schema_arrow)
     for batch in file.iter_batches(columns=columns):
-        block = np.full((len(batch), len(columns)), np.nan)
-        for c in plain:
-            block[:, c] = floats(batch.column(columns[c]), np.float64)
-        for c in text:
-            cells = [cell or "" for cell in batch.column(columns[c]).cast("string").to_pylist()]
-            block[:, c] = reader.column(c, cells, ids[n : n + len(batch)])
-        for c in known:
-            block[:, c] = reader.category(c, batch.column(columns[c]).to_pylist())
+        block = np.empty((len(batch), len(columns)))
+        for c, column in enumerate(columns):
+            cells = batch.column(column)
+            if column in categories:
+                block[:, c] = reader.category(c, cells.to_pylist())
+            elif is_text(kinds[column]):
+                text = [cell or "" for cell in cells.cast("string").to_pylist()]
+                block[:, c] = reader.column(c, text, ids[n : n + len(batch)])
+            else:
+                block[:, c] = floats(cells, np.float64)
         reader.add(block, lambda c, batch=batch: _different(batch.column(columns[c])))  # type: ignore[misc]
         n += len(batch)
     return reader.part(0, len(columns))

@@ -335,15 +335,8 @@ class Cells:
 
     def category(self, c: int, cells: Sequence[Any]) -> NDArray[np.float64]:
         """The cells of one column, which are values whatever they look like, as numbers of their texts."""
-        values, found = self.texts.setdefault(c, TextValues()), np.full(len(cells), nan)
-        for row, cell in enumerate(cells):
-            text = "" if cell is None else str(cell).strip()
-            if not is_nothing(text):
-                code = values.code(text)
-                if code is None:
-                    raise DataError(f"{self._path}, column {self._columns[c]!r}{TOO_MANY}", *DROP)
-                found[row] = code
-        return found
+        known = [None if cell is None or is_nothing(str(cell)) else cell for cell in cells]
+        return self.texts.setdefault(c, TextValues()).codes(known, f"{self._path}, column {self._columns[c]!r}")
 
     def _refuse(self, c: int, name: Hashable, cell: str, kind: str) -> NoReturn:
         """Say what is wrong with a cell unlike the others of its column: of text and numbers, with the text."""
