@@ -28,7 +28,7 @@ from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import ALPHA, write_evidence
+from viewfuse.report.run_folder import write_evidence
 from viewfuse.report.tables import count
 from viewfuse.selection.decision_texts import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
@@ -209,7 +209,7 @@ def write_run(
     folder: Path, model: URRL, views: Views, facts: Mapping[str, Any], *, title: str, keep: int | None = None
 ) -> dict[str, Any]:
     """Write labels, model, summary and page of a run, or write them again; `facts` are what else its summary says."""
-    from viewfuse.methods.clusterer import trust_in
+    from viewfuse.methods.clusterer import ALPHA, trust_in
 
     judged, trust = model.judge(alpha=facts.get("alpha", ALPHA)), trust_in(model.decisions_)
     found: dict[str, Any] = {

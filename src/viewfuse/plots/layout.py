@@ -20,18 +20,11 @@ _WORTH_THREADS = 1_000
 
 
 class Places(NamedTuple):
-    """Samples on a map.
+    """Samples on a map."""
 
-    Attributes
-    ----------
-    rows : int64 array of shape (placed,), in ascending order: which samples have a place
-    xy : float32 array of shape (2, placed)
-    n : of how many samples these are
-    """
-
-    rows: NDArray[np.int64]
-    xy: NDArray[np.float32]
-    n: int
+    rows: NDArray[np.int64]  # which samples have a place, in ascending order
+    xy: NDArray[np.float32]  # of shape (2, rows)
+    n: int  # of how many samples these are
 
     def table(self) -> NDArray[np.float32]:
         """Coordinates of all samples, of shape (samples, 2); NaN for those without a place."""
@@ -89,18 +82,11 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class Patterns(NamedTuple):
-    """Which views are missing together: all views first, then the most frequent patterns.
+    """Which views are missing together: all views first, then the most frequent patterns."""
 
-    Attributes
-    ----------
-    present : boolean array of shape (patterns, views)
-    sizes : int64 array of shape (patterns,): samples with each pattern
-    of_sample : int64 array of shape (samples,): the pattern of each sample
-    """
-
-    present: NDArray[np.bool_]
-    sizes: NDArray[np.int64]
-    of_sample: NDArray[np.int64]
+    present: NDArray[np.bool_]  # of shape (patterns, views)
+    sizes: NDArray[np.int64]  # samples with each pattern
+    of_sample: NDArray[np.int64]  # the pattern of each sample
 
 
 def find_patterns(mask: NDArray[np.bool_]) -> Patterns:

@@ -63,10 +63,7 @@ def picture(
 ) -> Iterator[Any]:
     """A figure of `size` in inches, to draw one of `what` on; afterwards it is a file in every format of the style.
 
-    Parameters
-    ----------
-    path : its ending is replaced by that of the format
-    size : for screens; a figure for columns is as wide as these, in the same proportion
+    The ending of `path` is replaced by the format; a figure for columns is as wide as these, in the same proportion.
     """
     with drawing(what) as new_figure:
         import matplotlib
@@ -116,13 +113,8 @@ def draw_map(
 ) -> None:
     """Draw the samples as dots: colours for the clusters, and beside them colours for the views that are missing.
 
-    Parameters
-    ----------
-    places : where the samples lie
-    labels : int array of shape (samples,)
-    mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
-    tags : names of the clusters; their numbers by default
-    style : in one column pictures are below each other, and in columns there is no title: captions have that
+    `mask` says which views a sample has; where all have all, there is one picture. `tags` are names of the clusters;
+    their numbers by default. In one column pictures are below each other, and in columns captions have the title.
     """
     (chosen, xy, n), whole, columns = places, bool(mask.all()), style.columns
     shape, size = ((1, 1 if whole else 2), (9 if whole else 17, 6.4)) if whole or columns != 1 else ((2, 1), (9, 12.8))
@@ -180,13 +172,7 @@ def draw_groups(
     axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64], whole: NDArray[np.bool_],
     *, title: str = "", most: int | None = None,
 ) -> None:  # fmt: skip
-    """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group.
-
-    Parameters
-    ----------
-    title : of the legend
-    most : groups that the legend lists; of more the largest
-    """
+    """Dots of the chosen samples, hollow where they are not whole, and a legend of the `most` largest groups."""
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
     inches = axes.get_window_extent().height / axes.figure.dpi
     scale = min(1.0, inches / _FULL_HEIGHT)
@@ -217,12 +203,7 @@ _ROW = 0.28
 
 
 def draw_choice(path: Path, decision: Mapping[str, Any], style: PictureStyle = ON_SCREEN) -> None:
-    """Draw the tree of a decision about the number of clusters; of too few samples there is none to draw.
-
-    Parameters
-    ----------
-    decision : ``decisions_["n_clusters"]``
-    """
+    """Draw the tree of ``decisions_["n_clusters"]``; of too few samples there is none to draw."""
     if not decision["splits"]:
         return
     rows = 1 + max(max(one.rows) for one in forks(decision["splits"]))
@@ -262,20 +243,12 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
 
 
 class Fork(NamedTuple):
-    """A split in a drawing.
+    """A split in a drawing."""
 
-    Attributes
-    ----------
-    height : its strength, not above its parent's nor below 0
-    rows : where both sides are, from the top
-    ends : down to which height each side goes: that of the split below, 0 where there is none
-    leaves : whether there is none
-    """
-
-    height: float
-    rows: tuple[float, float]
-    ends: tuple[float, ...]
-    leaves: tuple[bool, ...]
+    height: float  # its strength, not above its parent's nor below 0
+    rows: tuple[float, float]  # where both sides are, from the top
+    ends: tuple[float, ...]  # down to which height each side goes: that of the split below, 0 where there is none
+    leaves: tuple[bool, ...]  # whether there is none
 
 
 def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:

@@ -14,16 +14,10 @@ COLUMN_WIDTHS = {1: 3.5, 2: 7.2}
 
 
 class PictureStyle(NamedTuple):
-    """How pictures are written.
+    """How pictures are written."""
 
-    Attributes
-    ----------
-    formats : some of `FORMATS`
-    columns : 1 or 2, of a journal; 0 is for screens
-    """
-
-    formats: tuple[str, ...] = ("png",)
-    columns: int = 0
+    formats: tuple[str, ...] = ("png",)  # some of `FORMATS`
+    columns: int = 0  # 1 or 2, of a journal; 0 is for screens
 
 
 ON_SCREEN = PictureStyle()
