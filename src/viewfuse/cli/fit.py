@@ -72,7 +72,6 @@ _FIELDS = {spelt: spelt.split()[0][2:].replace("-", "_") for spelt in _SETTINGS}
 
 def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
            view_weights: Sequence[str]) -> dict[str, Any]:  # fmt: skip
-    """What `fit` is given that is known of samples and views."""
     return {
         "y": None if hints is None else read_labels(hints),
         "must_link": None if must_link is None else read_pairs(must_link),
@@ -120,7 +119,6 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
 )  # fmt: skip
 def fit(inputs: options.Inputs, out: Path | None, resume: Path | None, force: bool, style: PictureStyle,
         **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
-    """Filled in by the group."""
     from viewfuse.engine.checkpoint import is_ours
     from viewfuse.fitted.persistence import check_model_folder
 
@@ -298,7 +296,6 @@ def draw_run(
     options.device, options.random_state, options.force, options.trust_unchanged,
 )  # fmt: skip
 def fit_large(block: tuple[str, ...], **given: Any) -> Any:
-    """Filled in by the group."""
     from viewfuse.distributed import fit_large as distributed
 
     is_first = os.environ.get("RANK", "0") == "0"

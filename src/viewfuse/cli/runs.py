@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, batch: str | None,
            survival: tuple[str, str] | None) -> options.Facts:  # fmt: skip
-    """Filled in by the group."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise CannotWrite(f"{out}: the report is a page; give the ending .html")
     inputs, tables = options.Inputs((*runs, *([known] if known else []))), tables_beside(out)
@@ -67,7 +66,6 @@ def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, b
 
 @options.verb(options.run, click.argument("names", type=options.PATH, metavar="NAMES"))
 def rename(run: Path, names: Path) -> options.Facts:
-    """Filled in by the group."""
     table = read_table(names)
     labels = table.whole_numbers("label").tolist()
     if len(set(labels)) < len(labels):
@@ -92,7 +90,6 @@ def rename(run: Path, names: Path) -> options.Facts:
 
 
 def _draw(run: FinishedRun) -> None:
-    """The map again, where there is one."""
     if run.map is None:
         return
     row = {name: place for place, name in enumerate(run.ids)}
@@ -104,7 +101,6 @@ def _draw(run: FinishedRun) -> None:
 
 @options.verb(options.run, options.inputs, options.device)
 def drift(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, str]:
-    """Filled in by the group."""
     from viewfuse import load
 
     fitted = load(options.model_in(run), device=device)
@@ -139,7 +135,6 @@ def _views_of(fitted: URRL) -> Views:
 
 @options.verb(options.run, options.inputs, options.device)
 def update(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, options.Facts]:
-    """Filled in by the group."""
     place = options.model_in(run)
     former = None if place == run else read_run(run)  # complains before anything is trained
     fitted = _whole(place, former, device, "updated")
@@ -182,7 +177,6 @@ _VALIDATION = "validation"
     options.device,
 )
 def validate(run: Path, refits: int, device: str) -> Any:
-    """Filled in by the group."""
     finished = read_run(run)
     fitted = _whole(run / "model", finished, device, "validated")
     fitted.checkpoint, fitted.verbose = run / _VALIDATION, True

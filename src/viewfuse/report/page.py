@@ -144,7 +144,6 @@ def _pair_content(pair: RunPair, spell: Spell) -> dict[str, Any]:
 
 
 def _palette(n: int) -> dict[str, Any]:
-    """Colours and marks of n groups, for a light and a dark ground."""
     light, dark = ([as_hex(one) for one in distinct_colors(n, on_dark=on_dark)] for on_dark in (False, True))
     return {"light": light, "dark": dark, "marks": distinct_markers(n), "shapes": CORNERS}
 
@@ -228,7 +227,6 @@ def _shown(run: FinishedRun, most: int) -> tuple[NDArray[np.int64], dict[str, li
 
 
 def _facts(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
-    """Id, cluster and confidence of samples."""
     ids = [run.ids[row] for row in rows.tolist()]
     return {"id": ids, "label": run.labels[rows].tolist(), "confidence": _rounded(run.confidence[rows])}
 

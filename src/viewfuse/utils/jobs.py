@@ -112,7 +112,6 @@ def worker_count(n_jobs: int | None) -> int:
 
 
 def _called(function: Callable[..., Any], threads: int | None, args: tuple[Any, ...]) -> Any:
-    """Call a function with a number of threads."""
     try:
         with limited(threads):
             return function(*args)
