@@ -129,10 +129,10 @@ def test_a_legend_lists_the_largest_groups_in_their_order(figures, tmp_path, mon
 
 def test_patterns_are_counted_with_whole_samples_first():
     mask = np.array([[1, 0], [0, 1], [0, 1], [1, 1], [1, 0], [0, 1]], bool)
-    found = find_patterns(mask)
-    assert found.present.tolist() == [[True, True], [False, True], [True, False]]
-    assert found.sizes.tolist() == [1, 3, 2]
-    assert found.of_sample.tolist() == [2, 1, 1, 0, 2, 1]
+    present, sizes, of_sample = find_patterns(mask)
+    assert present.tolist() == [[True, True], [False, True], [True, False]]
+    assert sizes.tolist() == [1, 3, 2]
+    assert of_sample.tolist() == [2, 1, 1, 0, 2, 1]
     assert lacking(mask[0], ["a", "b"]) == "without b"
     names = ["x" * 20, "y" * 20, "z"]
     assert lacking(np.array([False, False, True]), names) == "only z"

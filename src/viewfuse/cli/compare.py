@@ -12,6 +12,7 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.cli.options import option
+from viewfuse.data.precision import is_number
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
@@ -29,7 +30,7 @@ class _WithLists(click.Command):
     """Values of a list may follow their option one by one: --rates 0 .25 .5, as well as --rates 0,.25,.5."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for flag, belongs in (("--rates", _is_number), ("--methods", _is_method)):
+        for flag, belongs in (("--rates", is_number), ("--methods", _is_method)):
             args = joined(args, flag, belongs)
         return super().parse_args(ctx, args)
 
@@ -46,12 +47,6 @@ def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> li
         every += values
         found += [] if values else [one]
     return [flag, ",".join(every), *found] if every else found
-
-
-def _is_number(text: str) -> bool:
-    from viewfuse.data.precision import is_number  # help does without NumPy
-
-    return is_number(text)
 
 
 def _is_method(text: str) -> bool:
@@ -81,7 +76,7 @@ def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
             latex: bool, style: PictureStyle, as_json: bool, engine: str, address: str | None, device: str,
             **asked: Any) -> None:  # fmt: skip
     _check_folder(out, inputs)
-    if not all(map(_is_number, filter(None, rates.split(",")))):
+    if not all(map(is_number, filter(None, rates.split(",")))):
         raise wrong("rates", "numbers from 0 to 1", rates)
     asked |= {"rates": [float(part) for part in rates.split(",") if part], "device": device, "out": out, "log": _tell}
     names = [name for name in methods.split(",") if name]

@@ -185,8 +185,7 @@ class FittedPlots(ABC):
 
 
 def _groups(of_sample: NDArray[np.int64], names: Sequence[str], colors: Sequence[Any]) -> Groups:
-    sizes = np.bincount(of_sample, minlength=len(names)).tolist()
-    return Groups(of_sample, names, sizes, colors, distinct_markers(len(names)))
+    return Groups(of_sample, names, colors, distinct_markers(len(names)))
 
 
 def _name_ticks(ax: Any, places: Sequence[int], names: Sequence[str]) -> None:

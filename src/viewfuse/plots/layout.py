@@ -81,21 +81,16 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
         return drawn.fit_transform(points).T
 
 
-class Patterns(NamedTuple):
-    """Which views are missing together: all views first, then the most frequent patterns."""
+def find_patterns(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """Which views are missing together: the patterns in a mask, how many samples have each, and that of each sample.
 
-    present: NDArray[np.bool_]  # of shape (patterns, views)
-    sizes: NDArray[np.int64]  # samples with each pattern
-    of_sample: NDArray[np.int64]  # the pattern of each sample
-
-
-def find_patterns(mask: NDArray[np.bool_]) -> Patterns:
-    """Patterns in a mask of shape (samples, views)."""
+    The pattern of all views comes first, then the most frequent ones.
+    """
     found, of_sample, sizes = np.unique(mask, axis=0, return_inverse=True, return_counts=True)
     order = np.array(sorted(range(len(found)), key=lambda p: (not found[p].all(), -sizes[p])))
     place = np.empty(len(found), dtype=np.int64)
     place[order] = np.arange(len(found))
-    return Patterns(found[order], sizes[order], place[of_sample.ravel()])
+    return found[order], sizes[order], place[of_sample.ravel()]
 
 
 def lacking(present: NDArray[np.bool_], view_names: Sequence[str], longest: int = 40) -> str:

@@ -90,11 +90,10 @@ def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str
 
 
 class Groups(NamedTuple):
-    """What dots are coloured by: a group per sample, and per group its name, size, colour and marker."""
+    """What dots are coloured by: a group per sample, and per group its name, colour and marker."""
 
     of_sample: NDArray[np.int64]
     names: Sequence[str]
-    sizes: Sequence[int]
     colors: Sequence[Any]
     markers: Sequence[str]
 
@@ -144,12 +143,12 @@ def draw_map(
 
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Groups:
-    found, of_sample, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    found, of_sample = np.unique(labels, return_inverse=True)
     without = ["outliers"] * bool(found[0] == OUTLIER)
     names = without + [str(label) if tags is None else tags[label] for label in found[len(without) :].tolist()]
     n = len(found) - len(without)
     colors, markers = ["0.6"] * len(without) + [*distinct_colors(n)], ["o"] * len(without) + distinct_markers(n)
-    return Groups(of_sample, names, sizes.tolist(), colors, markers)
+    return Groups(of_sample, names, colors, markers)
 
 
 def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
@@ -161,11 +160,10 @@ def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
     n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
     names = [lacking(one, view_names) for one in present[:n_kept]]
     names += [f"{n_rest} other pattern{'s' if n_rest > 1 else ''}"] * bool(n_rest)
-    counts = sizes[:n_kept].tolist() + [int(sizes[n_kept:].sum())] * bool(n_rest)
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
         colors = ["0.75", *colors[: n_kept - 1], *colors[n_kept:]]
-    return Groups(np.minimum(of_sample, n_kept), names, counts, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest))
+    return Groups(np.minimum(of_sample, n_kept), names, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest))
 
 
 def draw_groups(
@@ -182,13 +180,14 @@ def draw_groups(
             face = {"color": [color], "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
             face["s"] *= scale**2
             axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8 * scale, **face)
-    found = [group for group, size in enumerate(groups.sizes) if size]
-    largest = sorted(found, key=lambda group: -groups.sizes[group])[: _MOST_LISTED if most is None else most]
+    sizes = np.bincount(groups.of_sample, minlength=len(groups.names)).tolist()
+    found = [group for group, size in enumerate(sizes) if size]
+    largest = sorted(found, key=lambda group: -sizes[group])[: _MOST_LISTED if most is None else most]
     dots, listed = [], []
     for group in sorted(largest):
         style = {"color": groups.colors[group], "marker": groups.markers[group], "linestyle": "none", "markersize": 5}
         dots += axes.plot([], [], **style)
-        listed.append(f"{groups.names[group]} (n={groups.sizes[group]:,})")
+        listed.append(f"{groups.names[group]} (n={sizes[group]:,})")
     words = [title] * bool(title) + [f"the {len(listed)} largest of {len(found)}"] * (len(found) > len(listed))
     axes.legend(
         dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize="small", frameon=False,

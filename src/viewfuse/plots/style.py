@@ -63,7 +63,8 @@ def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     candidates = grid[(seen[0, :, 0] > darkest) & (seen[0, :, 0] < lightest)]
     seen, nearest = seen_by_all(candidates), np.full(len(candidates), np.inf)
     for number in range(max(n, len(chosen)) - 1):
-        nearest = np.minimum(nearest, _distances(seen, seen_by_all(chosen[number][None])))
+        apart = np.linalg.norm(seen - seen_by_all(chosen[number][None]), axis=2)
+        nearest = np.minimum(nearest, apart.min(axis=0))  # to those who see the least difference
         if number + 1 >= len(chosen):
             chosen.append(candidates[int(nearest.argmax())])
     return np.array(chosen[:n])
@@ -84,8 +85,3 @@ def seen_by_all(colors: NDArray[np.float64]) -> NDArray[np.float64]:
     linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ _VISIONS.transpose(0, 2, 1), 0, 1)
     return np.cbrt(seen @ _TO_CONES.T) @ _TO_OKLAB.T
-
-
-def _distances(seen: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far colours are from another one to those who see the least difference, of shape (n,)."""
-    return np.linalg.norm(seen - other, axis=2).min(axis=0)

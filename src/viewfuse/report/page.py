@@ -181,7 +181,7 @@ def points_of(
     `colors` are per cluster the number of its colour; its own number by default.
     """
     rows, places = _shown(run, most)
-    patterns = find_patterns(run.present)
+    present, _, pattern = find_patterns(run.present)
     own = [Column("novelty", (), run.novelty)] if len(run.novelty) else []
     if run.outlier.any():
         own.append(Column("outliers", ("not far from others", "outlier"), run.outlier.astype(float)))
@@ -195,11 +195,11 @@ def points_of(
         "views": run.views,
         "about": ["; ".join(words) for words in apart_in_words(run).values()],
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
-        "patterns": [lacking(one, run.views) for one in patterns.present],
-        "present": patterns.present.astype(int).tolist(),
+        "patterns": [lacking(one, run.views) for one in present],
+        "present": present.astype(int).tolist(),
         "cuts": {str(k): groups for k, groups in cuts_of(merges_of(run), run.n_clusters).items()},
         "columns": listed,
-        "points": _facts(run, rows) | {"pattern": patterns.of_sample[rows].tolist()} | places | _why(run, rows),
+        "points": _facts(run, rows) | {"pattern": pattern[rows].tolist()} | places | _why(run, rows),
     }
     if run.cluster_names:
         facts["names"] = run.cluster_names
