@@ -23,7 +23,6 @@ from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
 _WHOLE_SETS = (".npz", ".mat")
-"""Files that hold all views of a data set, and its labels."""
 
 
 class _WithLists(click.Command):

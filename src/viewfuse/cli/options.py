@@ -324,24 +324,20 @@ def _by_view(reduction: Sequence[str], log1p: Sequence[str] = ()) -> Any:
     return named | dict.fromkeys(log1p, "log1p")
 
 
-def _prepared(*more: Decorator) -> Decorator:
-    """Options of how views become comparable, with `more` that say how wide ones become narrow."""
-    reduction = option(
-        "--reduction [VIEW=]HOW ...",
-        "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
-        "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-        default=["auto"],  # versions of click before 8.3 refuse a default that is no list
-    )
-    return together(
-        option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
-        option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or "
-               "error.", default="neighbors"),
-        as_one("reduction", _by_view, reduction, *more),
-    )  # fmt: skip
-
-
-preparation = _prepared()
-preparation_or_log1p = _prepared(option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view."))
+_scaling_and_fill = together(
+    option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
+    option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
+           default="neighbors"),
+)  # fmt: skip
+_reduction = option(
+    "--reduction [VIEW=]HOW ...",
+    "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
+    "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
+    default=["auto"],  # versions of click before 8.3 refuse a default that is no list
+)
+_log1p = option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view.")
+preparation = together(_scaling_and_fill, as_one("reduction", _by_view, _reduction))
+preparation_or_log1p = together(_scaling_and_fill, as_one("reduction", _by_view, _reduction, _log1p))
 
 
 def model_in(run: Path) -> Path:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _TOKEN = "VIEWFUSE_TOKEN"
 _MERGES = 3
-"""Merges that are shown; the file has all."""
 
 
 @options.verb(

@@ -47,7 +47,6 @@ _METRICS = {
     "predicted_total": "",
     "missing_total": "",
 }
-"""By name what a metric means."""
 
 
 class Middleware:
