@@ -303,7 +303,7 @@ def test_missing_views_are_drawn_by_pattern(ax, monkeypatch):
 
 def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     model, sure = Fake(), Fake().soft_labels_.max(axis=1)
-    shown = model._html()
+    shown = model._repr_html_inner()
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
     for c in range(4):
         own = model.labels_ == c
@@ -311,7 +311,7 @@ def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     assert rows[4] == ["4", "0", ""]
     assert f"5 clusters; confidence {sure.mean():.2f} on average<br>trust: &lt;high&gt;" in shown
     monkeypatch.setattr(fitted, "_MOST_GROUPS", 3)
-    assert "<p>and 2 more clusters</p>" in model._html()
+    assert "<p>and 2 more clusters</p>" in model._repr_html_inner()
 
 
 def test_the_tree_is_drawn_with_heights_and_sizes(figures, tmp_path):

@@ -71,18 +71,17 @@ def rename(run: Path, names: Path) -> options.Facts:
     if len(set(labels)) < len(labels):
         raise DataError(f"{names} names a cluster twice; give each label one line")
     place = options.model_in(run)
-    if place != run:
-        read_run(run)  # complains before anything is written
+    former = None if place == run else read_run(run)  # complains before anything is written
     from viewfuse import load
 
     fitted = load(place, device="cpu").rename(dict(zip(labels, table.column("name"), strict=True)))
     fitted.save(place)
     shown = {str(label): name for label, name in fitted.cluster_names_.items()}
-    if place != run:
+    if former is not None:
         cells = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
         rows = zip(*cells.values(), strict=True)
         write_sheets(run, {"labels.csv": Sheet(*named_rows(tuple(cells), rows, fitted.cluster_names_))})
-        write_summary(run, {**read_run(run).summary, "names": shown})
+        write_summary(run, {**former.summary, "names": shown})
         if (why := why_not_drawn(_draw, read_run(run))) is not None:
             tell(f"map.png has the former names: {plain(why)}")
         write_report([run], run / "report.html", spell=options.spelling(fit))

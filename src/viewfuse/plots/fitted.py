@@ -155,13 +155,10 @@ class FittedPlots(ABC):
             raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", color)
         return self.soft_labels_.max(axis=1) if color == "confidence" else self.judge().novelty, color
 
-    def _repr_html_inner(self) -> str:
-        return self._html()
-
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._html()}
+        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
 
-    def _html(self) -> str:
+    def _repr_html_inner(self) -> str:
         """What a notebook shows: scikit-learn's diagram before the fit, what was found after it."""
         if not hasattr(self, "labels_"):
             from sklearn.utils import estimator_html_repr

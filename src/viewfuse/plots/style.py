@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +51,6 @@ _TO_OKLAB = np.array(
 """Björn Ottosson's Oklab, in which equal distances look about equally large."""
 
 
-@cache
 def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     """Colours of shape (n, 3) from 0 to 1, each far from those before it for all readers; none twice."""
     chosen = [np.array([*bytes.fromhex(text[1:])]) / 255 for text in (_FIRST_ON_DARK if on_dark else _FIRST)]

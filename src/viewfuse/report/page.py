@@ -252,12 +252,9 @@ def _why(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """Three digits, and None where there is no number.
+    """Three digits, and None where there is no number."""
 
-    Not quite all stays below 1, and a little above 0, as the page would call them 100% and 0%.
-    """
-
-    def short(value: float) -> float:
+    def short(value: float) -> float:  # not quite all stays below 1, as the page would call it 100%
         return min(max(round(value, 3), 0.001), 0.999) if 0 < value < 1 else round(value, 3)
 
     return [short(value) if np.isfinite(value) else None for value in values.tolist()]

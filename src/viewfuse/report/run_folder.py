@@ -25,9 +25,6 @@ from viewfuse.utils.atomic import parsed
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
 
-_ALL_FEATURES = "effects.csv"
-"""Of wide views this would be far longer than all else."""
-_SAMPLES, _CLUSTERS = "samples.csv", "clusters.csv"
 _CURE = "run viewfuse fit again, with another --out"
 
 
@@ -109,15 +106,13 @@ class FinishedRun:
 
 
 def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places: Places) -> None:
-    """Write what the report needs beside labels and losses: places on the map, and why samples are where they are.
-
-    Of many samples those that have a place on the map are explained.
-    """
+    """Write places on the map, and why the samples that have one are where they are."""
     from viewfuse.fitted.explanation import sheets
 
     write_places(folder, views.ids, places)
     explanation = model.explain(model.complete(views[places.rows])[0])
-    found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
+    found = sheets(explanation)
+    del found["effects.csv"]  # of wide views this would be far longer than all else
     write_sheets(folder / "explanation", found)
 
 
@@ -127,9 +122,9 @@ def write_evidence_again(folder: Path, model: MultiViewClusterer) -> None:
     from viewfuse.fitted.explanation import joined, second_best
 
     folder = folder / "explanation"
-    if not (folder / _SAMPLES).exists():
+    if not (folder / "samples.csv").exists():
         return
-    samples, clusters = (read_table(folder / name) for name in (_SAMPLES, _CLUSTERS))
+    samples, clusters = read_table(folder / "samples.csv"), read_table(folder / "clusters.csv")
     place, ids = {str(name): row for row, name in enumerate(model.ids_.tolist())}, samples.ids()
     if unknown := [name for name in ids if name not in place]:
         raise DataError(f"{samples.path}: the model does not know {unknown[0]!r}; {_CURE}")

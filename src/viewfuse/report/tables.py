@@ -1,7 +1,4 @@
-"""What the run says, in numbers: every table that the page shows, which is also written beside it as a CSV file.
-
-And in words: how many clusters, how sure, what sets them apart, what to look at; and a paragraph for a paper.
-"""
+"""What the run says in numbers, all tables of the page, and in words, what to look at and a paragraph for a paper."""
 
 from __future__ import annotations
 
