@@ -129,10 +129,10 @@ def test_a_legend_lists_the_largest_groups_in_their_order(figures, tmp_path, mon
 
 def test_patterns_are_counted_with_whole_samples_first():
     mask = np.array([[1, 0], [0, 1], [0, 1], [1, 1], [1, 0], [0, 1]], bool)
-    found = find_patterns(mask)
-    assert found.present.tolist() == [[True, True], [False, True], [True, False]]
-    assert found.sizes.tolist() == [1, 3, 2]
-    assert found.of_sample.tolist() == [2, 1, 1, 0, 2, 1]
+    present, sizes, of_sample = find_patterns(mask)
+    assert present.tolist() == [[True, True], [False, True], [True, False]]
+    assert sizes.tolist() == [1, 3, 2]
+    assert of_sample.tolist() == [2, 1, 1, 0, 2, 1]
     assert lacking(mask[0], ["a", "b"]) == "without b"
     names = ["x" * 20, "y" * 20, "z"]
     assert lacking(np.array([False, False, True]), names) == "only z"
@@ -303,7 +303,7 @@ def test_missing_views_are_drawn_by_pattern(ax, monkeypatch):
 
 def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     model, sure = Fake(), Fake().soft_labels_.max(axis=1)
-    shown = model._html()
+    shown = model._repr_html_inner()
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
     for c in range(4):
         own = model.labels_ == c
@@ -311,7 +311,7 @@ def test_a_notebook_says_how_sure_each_cluster_is(monkeypatch):
     assert rows[4] == ["4", "0", ""]
     assert f"5 clusters; confidence {sure.mean():.2f} on average<br>trust: &lt;high&gt;" in shown
     monkeypatch.setattr(fitted, "_MOST_GROUPS", 3)
-    assert "<p>and 2 more clusters</p>" in model._html()
+    assert "<p>and 2 more clusters</p>" in model._repr_html_inner()
 
 
 def test_the_tree_is_drawn_with_heights_and_sizes(figures, tmp_path):

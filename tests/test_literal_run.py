@@ -351,7 +351,7 @@ def test_labels_belong_to_the_samples_in_their_order(tmp_path):
     assert (run.ids, run.labels.tolist(), run.confidence.tolist()) == (["a", "b"], [0, 1], [0.75, 0.25])
     assert run.uncertain.tolist() == [False, True]
     assert run.present.tolist() == [[False, True], [True, True]]
-    assert (run.n_clusters, run.alpha) == (2, 0.1)
+    assert run.n_clusters == 2
 
 
 def test_cuts_of_the_merge_tree_by_hand():

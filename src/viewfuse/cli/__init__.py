@@ -97,12 +97,10 @@ class Verbs(click.Group):
                 shown.add(line)
                 tell(f"viewfuse: warning: {line}")
 
-        # Before torch makes threads, let those that wait sleep soon: threads that wait actively for long come to a
-        # standstill where another program wants one of their cores, and training was a hundred times slower.
+        # Threads of torch that wait actively stand still beside another program: training was a hundred times slower.
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-        # On ARM torch hands products to oneDNN, whose start takes longer than a small product: a step is an eighth
-        # shorter without. Other processors have no such setting.
+        # On ARM the start of oneDNN takes longer than a small product: a step is an eighth shorter without.
         os.environ.setdefault("TORCH_MKLDNN_MATMUL_MIN_SIZE", "1000000000")
         os.environ["MPLBACKEND"] = "Agg"  # matplotlib cannot even be imported under the name of one that is not there
         with _faults_in_one_line(ctx), _ended_tidily(ctx), warnings.catch_warnings():
@@ -135,9 +133,8 @@ def _ended_tidily(ctx: click.Context) -> Iterator[None]:
         ctx.meta[_TERMINATED] = True
         raise KeyboardInterrupt  # not SystemExit, which a job or a method may raise by itself
 
-    if threading.current_thread() is threading.main_thread():
-        atexit.unregister(_end_at_once)
-        atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
+    atexit.unregister(_end_at_once)
+    atexit.register(_end_at_once)  # as the last one, so that it is the first to be called
     with _handling(signal.SIGTERM, terminated):
         yield
 

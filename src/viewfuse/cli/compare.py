@@ -12,24 +12,24 @@ import click
 
 from viewfuse.cli import options
 from viewfuse.cli.options import option
+from viewfuse.data.precision import is_number
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
+from viewfuse.io.writers import as_json as json_text
 from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
 from viewfuse.utils.console import plain, tell
 from viewfuse.utils.settings import wrong
 
 _WHOLE_SETS = (".npz", ".mat")
-"""Files that hold all views of a data set, and its labels."""
 
 
 class _WithLists(click.Command):
     """Values of a list may follow their option one by one: --rates 0 .25 .5, as well as --rates 0,.25,.5."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Join values that belong together."""
-        for flag, belongs in (("--rates", _is_number), ("--methods", _is_method)):
+        for flag, belongs in (("--rates", is_number), ("--methods", _is_method)):
             args = joined(args, flag, belongs)
         return super().parse_args(ctx, args)
 
@@ -46,12 +46,6 @@ def joined(args: Sequence[str], flag: str, belongs: Callable[[str], bool]) -> li
         every += values
         found += [] if values else [one]
     return [flag, ",".join(every), *found] if every else found
-
-
-def _is_number(text: str) -> bool:
-    from viewfuse.data.precision import is_number  # help does without NumPy
-
-    return is_number(text)
 
 
 def _is_method(text: str) -> bool:
@@ -80,9 +74,8 @@ def _is_method(text: str) -> bool:
 def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels: Path | None, own: str | None,
             latex: bool, style: PictureStyle, as_json: bool, engine: str, address: str | None, device: str,
             **asked: Any) -> None:  # fmt: skip
-    """Filled in by the group."""
     _check_folder(out, inputs)
-    if not all(map(_is_number, filter(None, rates.split(",")))):
+    if not all(map(is_number, filter(None, rates.split(",")))):
         raise wrong("rates", "numbers from 0 to 1", rates)
     asked |= {"rates": [float(part) for part in rates.split(",") if part], "device": device, "out": out, "log": _tell}
     names = [name for name in methods.split(",") if name]
@@ -122,7 +115,7 @@ def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         for line in () if as_json else results.failures(found):
             _tell(line)
     if as_json:
-        options.show({**facts, "written to": str(out)}, True)
+        click.echo(json_text({**facts, "written to": str(out)}))
     elif latex:  # in which all else is a comment
         click.echo((out / "table.tex").read_text(encoding="utf-8"), nl=False)
         _tell(f"written to {out}")

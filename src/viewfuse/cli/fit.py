@@ -28,7 +28,7 @@ from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import ALPHA, write_evidence
+from viewfuse.report.run_folder import write_evidence
 from viewfuse.report.tables import count
 from viewfuse.selection.decision_texts import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
@@ -72,7 +72,6 @@ _FIELDS = {spelt: spelt.split()[0][2:].replace("-", "_") for spelt in _SETTINGS}
 
 def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
            view_weights: Sequence[str]) -> dict[str, Any]:  # fmt: skip
-    """What `fit` is given that is known of samples and views."""
     return {
         "y": None if hints is None else read_labels(hints),
         "must_link": None if must_link is None else read_pairs(must_link),
@@ -120,7 +119,6 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
 )  # fmt: skip
 def fit(inputs: options.Inputs, out: Path | None, resume: Path | None, force: bool, style: PictureStyle,
         **asked: Any) -> tuple[options.Facts, options.Facts]:  # fmt: skip
-    """Filled in by the group."""
     from viewfuse.engine.checkpoint import is_ours
     from viewfuse.fitted.persistence import check_model_folder
 
@@ -209,7 +207,7 @@ def write_run(
     folder: Path, model: URRL, views: Views, facts: Mapping[str, Any], *, title: str, keep: int | None = None
 ) -> dict[str, Any]:
     """Write labels, model, summary and page of a run, or write them again; `facts` are what else its summary says."""
-    from viewfuse.methods.clusterer import trust_in
+    from viewfuse.methods.clusterer import ALPHA, trust_in
 
     judged, trust = model.judge(alpha=facts.get("alpha", ALPHA)), trust_in(model.decisions_)
     found: dict[str, Any] = {
@@ -298,7 +296,6 @@ def draw_run(
     options.device, options.random_state, options.force, options.trust_unchanged,
 )  # fmt: skip
 def fit_large(block: tuple[str, ...], **given: Any) -> Any:
-    """Filled in by the group."""
     from viewfuse.distributed import fit_large as distributed
 
     is_first = os.environ.get("RANK", "0") == "0"

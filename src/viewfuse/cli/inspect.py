@@ -36,7 +36,6 @@ _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing"
 
 @options.verb(options.inputs)
 def inspect(inputs: options.Inputs) -> tuple[options.Facts, str]:
-    """Filled in by the group."""
     views = inputs.open().read()
     facts = describe(views)
     # The same warnings as fit gives, before the user waits for a fit.
@@ -189,7 +188,6 @@ def _describe_fit(n_samples: int, widths: list[int], reduction: Reduction) -> di
 )  # fmt: skip
 def choose(inputs: options.Inputs, out: Path | None, style: PictureStyle, force: bool,
            **params: Any) -> tuple[options.Facts, str]:  # fmt: skip
-    """Filled in by the group."""
     if out is not None:
         options.check_new_folder(out, force, inputs)
     views = inputs.open().read()

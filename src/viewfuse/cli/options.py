@@ -35,7 +35,6 @@ class _InPlainDigits(click.ParamType):  # type: ignore[type-arg]
     """A number; Python itself also takes 1_0 for ten, digits of other scripts, and NaN, which is within no bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number that text says."""
         with suppress(ValueError):
             if (number := float_or_text(value)) == number:
                 return super().convert(value, param, ctx)
@@ -125,10 +124,10 @@ def verb(*given: Decorator) -> Callable[[Decorator], click.Command]:
         def shown(as_json: bool, **values: Any) -> None:
             found = function(**values)
             facts, for_people = found if isinstance(found, tuple) else (found, found)
-            if as_json or not isinstance(for_people, str):
-                show(facts if as_json else for_people, as_json)
+            if as_json:
+                click.echo(json_text(facts))
             else:
-                click.echo(for_people)
+                click.echo(for_people if isinstance(for_people, str) else _in_lines(for_people))
 
         return click.command()(together(*given, as_json)(shown))
 
@@ -325,24 +324,20 @@ def _by_view(reduction: Sequence[str], log1p: Sequence[str] = ()) -> Any:
     return named | dict.fromkeys(log1p, "log1p")
 
 
-def _prepared(*more: Decorator) -> Decorator:
-    """Options of how views become comparable, with `more` that say how wide ones become narrow."""
-    reduction = option(
-        "--reduction [VIEW=]HOW ...",
-        "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
-        "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
-        default=["auto"],  # versions of click before 8.3 refuse a default that is no list
-    )
-    return together(
-        option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
-        option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or "
-               "error.", default="neighbors"),
-        as_one("reduction", _by_view, reduction, *more),
-    )  # fmt: skip
-
-
-preparation = _prepared()
-preparation_or_log1p = _prepared(option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view."))
+_scaling_and_fill = together(
+    option("--scaling", "auto (tries mixed, standard and minmax), or one of these, view, none.", default="auto"),
+    option("--fill", "Empty cells of rows that have others: neighbors (the nearest rows of the view), median or error.",
+           default="neighbors"),
+)  # fmt: skip
+_reduction = option(
+    "--reduction [VIEW=]HOW ...",
+    "How a wide or sparse view becomes narrow: auto (by its kind), none, pca, standard (columns of other "
+    "units), log1p, counts (equal row sums first) or words. HOW for all views, or VIEW=HOW once per view.",
+    default=["auto"],  # versions of click before 8.3 refuse a default that is no list
+)
+_log1p = option("--log1p VIEW ...", "Short for --reduction VIEW=log1p. Once per view.")
+preparation = together(_scaling_and_fill, as_one("reduction", _by_view, _reduction))
+preparation_or_log1p = together(_scaling_and_fill, as_one("reduction", _by_view, _reduction, _log1p))
 
 
 def model_in(run: Path) -> Path:
@@ -419,8 +414,8 @@ def new_folder(
         yield new
 
 
-def show(facts: Mapping[str, Any], as_json: bool) -> None:
-    """Print facts as JSON or as lines, in which lists and dicts stand as people write them."""
+def _in_lines(facts: Mapping[str, Any]) -> str:
+    """A line per fact, in which lists and dicts stand as people write them."""
 
     def in_words(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -428,8 +423,7 @@ def show(facts: Mapping[str, Any], as_json: bool) -> None:
         return ", ".join(map(str, value)) if isinstance(value, list) else value
 
     width = max(map(len, facts))
-    lines = [f"{name:<{width}}  {plain(in_words(value))}" for name, value in facts.items()]
-    click.echo(json_text(facts) if as_json else "\n".join(lines))
+    return "\n".join(f"{name:<{width}}  {plain(in_words(value))}" for name, value in facts.items())
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], text: Container[int] = (0,)) -> str:

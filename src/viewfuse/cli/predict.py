@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _TOKEN = "VIEWFUSE_TOKEN"
 _MERGES = 3
-"""Merges that are shown; the file has all."""
 
 
 @options.verb(
@@ -44,7 +43,6 @@ _MERGES = 3
 )  # fmt: skip
 def predict(model: Path, inputs: options.Inputs, out: Path, force: bool, engine: str, address: str | None,
             n_jobs: int | None, trust_unchanged: bool, device: str, alpha: float) -> Any:  # fmt: skip
-    """Filled in by the group."""
     written = {"written to": str(out)}
     if any(map(_is_pattern, inputs.files)):
         if inputs.batch is not None:
@@ -84,7 +82,6 @@ def _is_pattern(file: Path) -> bool:
 
 
 def _matched(inputs: options.Inputs) -> options.Inputs:
-    """The files that patterns mean."""
     if len(set(inputs.names)) > 1:
         named = " and ".join(str(name) for name in dict.fromkeys(inputs.names) if name)
         raise DataError(
@@ -106,7 +103,6 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
     options.device, options.force,
 )  # fmt: skip
 def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
-    """Filled in by the group."""
     options.check_new_path(out, force, inputs)
     from viewfuse import load
 
@@ -122,7 +118,6 @@ def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bo
     options.force,
 )  # fmt: skip
 def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
-    """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
 
@@ -135,7 +130,6 @@ def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: b
 
 @options.verb(options.model)
 def info(model: Path) -> options.Facts:
-    """Filled in by the group."""
     from viewfuse.fitted.persistence import check
 
     manifest = check(model)
@@ -153,7 +147,6 @@ def info(model: Path) -> options.Facts:
 
 @options.verb(click.argument("labels", type=options.PATH), click.argument("truth", type=options.PATH))
 def score(labels: Path, truth: Path) -> options.Facts:
-    """Filled in by the group."""
     (found, _), (known, _) = files = read_classes(labels), read_classes(truth)
     ours, theirs = (dict.fromkeys([*labelled, *unknown]) for labelled, unknown in files)
     if not (shared := ours.keys() & theirs):
@@ -175,7 +168,6 @@ def score(labels: Path, truth: Path) -> options.Facts:
     options.device, options.force,
 )  # fmt: skip
 def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
-    """Filled in by the group."""
     with options.new_folder(out, force, inputs) as folder:
         from viewfuse import load
         from viewfuse.fitted.explanation import TOP, sheets
@@ -241,7 +233,6 @@ def _in_words(feature: dict[str, Any]) -> str:
 )  # fmt: skip
 def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queue: int, max_seconds: float,
           device: str) -> None:  # fmt: skip
-    """Filled in by the group."""
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         cure = how_to_install(" ".join(missing), "serve")

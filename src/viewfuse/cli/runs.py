@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, batch: str | None,
            survival: tuple[str, str] | None) -> options.Facts:  # fmt: skip
-    """Filled in by the group."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise CannotWrite(f"{out}: the report is a page; give the ending .html")
     inputs, tables = options.Inputs((*runs, *([known] if known else []))), tables_beside(out)
@@ -67,24 +66,22 @@ def report(runs: tuple[Path, ...], out: Path, known: Path | None, force: bool, b
 
 @options.verb(options.run, click.argument("names", type=options.PATH, metavar="NAMES"))
 def rename(run: Path, names: Path) -> options.Facts:
-    """Filled in by the group."""
     table = read_table(names)
     labels = table.whole_numbers("label").tolist()
     if len(set(labels)) < len(labels):
         raise DataError(f"{names} names a cluster twice; give each label one line")
     place = options.model_in(run)
-    if place != run:
-        read_run(run)  # complains before anything is written
+    former = None if place == run else read_run(run)  # complains before anything is written
     from viewfuse import load
 
     fitted = load(place, device="cpu").rename(dict(zip(labels, table.column("name"), strict=True)))
     fitted.save(place)
     shown = {str(label): name for label, name in fitted.cluster_names_.items()}
-    if place != run:
+    if former is not None:
         cells = {name: cells for name, cells in read_table(run / "labels.csv").columns.items() if name != "name"}
         rows = zip(*cells.values(), strict=True)
         write_sheets(run, {"labels.csv": Sheet(*named_rows(tuple(cells), rows, fitted.cluster_names_))})
-        write_summary(run, {**read_run(run).summary, "names": shown})
+        write_summary(run, {**former.summary, "names": shown})
         if (why := why_not_drawn(_draw, read_run(run))) is not None:
             tell(f"map.png has the former names: {plain(why)}")
         write_report([run], run / "report.html", spell=options.spelling(fit))
@@ -92,7 +89,6 @@ def rename(run: Path, names: Path) -> options.Facts:
 
 
 def _draw(run: FinishedRun) -> None:
-    """The map again, where there is one."""
     if run.map is None:
         return
     row = {name: place for place, name in enumerate(run.ids)}
@@ -104,7 +100,6 @@ def _draw(run: FinishedRun) -> None:
 
 @options.verb(options.run, options.inputs, options.device)
 def drift(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, str]:
-    """Filled in by the group."""
     from viewfuse import load
 
     fitted = load(options.model_in(run), device=device)
@@ -139,7 +134,6 @@ def _views_of(fitted: URRL) -> Views:
 
 @options.verb(options.run, options.inputs, options.device)
 def update(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, options.Facts]:
-    """Filled in by the group."""
     place = options.model_in(run)
     former = None if place == run else read_run(run)  # complains before anything is trained
     fitted = _whole(place, former, device, "updated")
@@ -182,7 +176,6 @@ _VALIDATION = "validation"
     options.device,
 )
 def validate(run: Path, refits: int, device: str) -> Any:
-    """Filled in by the group."""
     finished = read_run(run)
     fitted = _whole(run / "model", finished, device, "validated")
     fitted.checkpoint, fitted.verbose = run / _VALIDATION, True

@@ -155,13 +155,10 @@ class FittedPlots(ABC):
             raise wrong("color", "'cluster', 'confidence', 'novelty', 'outliers', 'missing' or an array", color)
         return self.soft_labels_.max(axis=1) if color == "confidence" else self.judge().novelty, color
 
-    def _repr_html_inner(self) -> str:
-        return self._html()
-
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._html()}
+        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
 
-    def _html(self) -> str:
+    def _repr_html_inner(self) -> str:
         """What a notebook shows: scikit-learn's diagram before the fit, what was found after it."""
         if not hasattr(self, "labels_"):
             from sklearn.utils import estimator_html_repr
@@ -185,8 +182,7 @@ class FittedPlots(ABC):
 
 
 def _groups(of_sample: NDArray[np.int64], names: Sequence[str], colors: Sequence[Any]) -> Groups:
-    sizes = np.bincount(of_sample, minlength=len(names)).tolist()
-    return Groups(of_sample, names, sizes, colors, distinct_markers(len(names)))
+    return Groups(of_sample, names, colors, distinct_markers(len(names)))
 
 
 def _name_ticks(ax: Any, places: Sequence[int], names: Sequence[str]) -> None:

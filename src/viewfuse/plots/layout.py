@@ -20,18 +20,11 @@ _WORTH_THREADS = 1_000
 
 
 class Places(NamedTuple):
-    """Samples on a map.
+    """Samples on a map."""
 
-    Attributes
-    ----------
-    rows : int64 array of shape (placed,), in ascending order: which samples have a place
-    xy : float32 array of shape (2, placed)
-    n : of how many samples these are
-    """
-
-    rows: NDArray[np.int64]
-    xy: NDArray[np.float32]
-    n: int
+    rows: NDArray[np.int64]  # which samples have a place, in ascending order
+    xy: NDArray[np.float32]  # of shape (2, rows)
+    n: int  # of how many samples these are
 
     def table(self) -> NDArray[np.float32]:
         """Coordinates of all samples, of shape (samples, 2); NaN for those without a place."""
@@ -88,28 +81,16 @@ def plane(points: NDArray[np.float32]) -> NDArray[np.float32]:
         return drawn.fit_transform(points).T
 
 
-class Patterns(NamedTuple):
-    """Which views are missing together: all views first, then the most frequent patterns.
+def find_patterns(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """Which views are missing together: the patterns in a mask, how many samples have each, and that of each sample.
 
-    Attributes
-    ----------
-    present : boolean array of shape (patterns, views)
-    sizes : int64 array of shape (patterns,): samples with each pattern
-    of_sample : int64 array of shape (samples,): the pattern of each sample
+    The pattern of all views comes first, then the most frequent ones.
     """
-
-    present: NDArray[np.bool_]
-    sizes: NDArray[np.int64]
-    of_sample: NDArray[np.int64]
-
-
-def find_patterns(mask: NDArray[np.bool_]) -> Patterns:
-    """Patterns in a mask of shape (samples, views)."""
     found, of_sample, sizes = np.unique(mask, axis=0, return_inverse=True, return_counts=True)
     order = np.array(sorted(range(len(found)), key=lambda p: (not found[p].all(), -sizes[p])))
     place = np.empty(len(found), dtype=np.int64)
     place[order] = np.arange(len(found))
-    return Patterns(found[order], sizes[order], place[of_sample.ravel()])
+    return found[order], sizes[order], place[of_sample.ravel()]
 
 
 def lacking(present: NDArray[np.bool_], view_names: Sequence[str], longest: int = 40) -> str:

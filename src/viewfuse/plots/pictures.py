@@ -63,10 +63,7 @@ def picture(
 ) -> Iterator[Any]:
     """A figure of `size` in inches, to draw one of `what` on; afterwards it is a file in every format of the style.
 
-    Parameters
-    ----------
-    path : its ending is replaced by that of the format
-    size : for screens; a figure for columns is as wide as these, in the same proportion
+    The ending of `path` is replaced by the format; a figure for columns is as wide as these, in the same proportion.
     """
     with drawing(what) as new_figure:
         import matplotlib
@@ -93,11 +90,10 @@ def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str
 
 
 class Groups(NamedTuple):
-    """What dots are coloured by: a group per sample, and per group its name, size, colour and marker."""
+    """What dots are coloured by: a group per sample, and per group its name, colour and marker."""
 
     of_sample: NDArray[np.int64]
     names: Sequence[str]
-    sizes: Sequence[int]
     colors: Sequence[Any]
     markers: Sequence[str]
 
@@ -116,13 +112,8 @@ def draw_map(
 ) -> None:
     """Draw the samples as dots: colours for the clusters, and beside them colours for the views that are missing.
 
-    Parameters
-    ----------
-    places : where the samples lie
-    labels : int array of shape (samples,)
-    mask : boolean array of shape (samples, views): which views a sample has; where all do, there is one picture
-    tags : names of the clusters; their numbers by default
-    style : in one column pictures are below each other, and in columns there is no title: captions have that
+    `mask` says which views a sample has; where all have all, there is one picture. `tags` are names of the clusters;
+    their numbers by default. In one column pictures are below each other, and in columns captions have the title.
     """
     (chosen, xy, n), whole, columns = places, bool(mask.all()), style.columns
     shape, size = ((1, 1 if whole else 2), (9 if whole else 17, 6.4)) if whole or columns != 1 else ((2, 1), (9, 12.8))
@@ -152,12 +143,12 @@ def draw_map(
 
 
 def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Groups:
-    found, of_sample, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    found, of_sample = np.unique(labels, return_inverse=True)
     without = ["outliers"] * bool(found[0] == OUTLIER)
     names = without + [str(label) if tags is None else tags[label] for label in found[len(without) :].tolist()]
     n = len(found) - len(without)
     colors, markers = ["0.6"] * len(without) + [*distinct_colors(n)], ["o"] * len(without) + distinct_markers(n)
-    return Groups(of_sample, names, sizes.tolist(), colors, markers)
+    return Groups(of_sample, names, colors, markers)
 
 
 def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
@@ -169,24 +160,17 @@ def patterns_of(mask: NDArray[np.bool_], view_names: Sequence[str]) -> Groups:
     n_kept, n_rest = min(len(sizes), _MOST_PATTERNS), max(len(sizes) - _MOST_PATTERNS, 0)
     names = [lacking(one, view_names) for one in present[:n_kept]]
     names += [f"{n_rest} other pattern{'s' if n_rest > 1 else ''}"] * bool(n_rest)
-    counts = sizes[:n_kept].tolist() + [int(sizes[n_kept:].sum())] * bool(n_rest)
     colors: list[Any] = list(distinct_colors(n_kept)) + ["0.45"] * bool(n_rest)
     if present[0].all():
         colors = ["0.75", *colors[: n_kept - 1], *colors[n_kept:]]
-    return Groups(np.minimum(of_sample, n_kept), names, counts, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest))
+    return Groups(np.minimum(of_sample, n_kept), names, colors, ["o", *MARKERS][:n_kept] + ["o"] * bool(n_rest))
 
 
 def draw_groups(
     axes: Any, places: NDArray[np.float32], groups: Groups, chosen: NDArray[np.int64], whole: NDArray[np.bool_],
     *, title: str = "", most: int | None = None,
 ) -> None:  # fmt: skip
-    """Dots of the chosen samples, hollow where they are not whole, and a legend with the size of every group.
-
-    Parameters
-    ----------
-    title : of the legend
-    most : groups that the legend lists; of more the largest
-    """
+    """Dots of the chosen samples, hollow where they are not whole, and a legend of the `most` largest groups."""
     shown, is_whole = groups.of_sample[chosen], whole[chosen]
     inches = axes.get_window_extent().height / axes.figure.dpi
     scale = min(1.0, inches / _FULL_HEIGHT)
@@ -196,13 +180,14 @@ def draw_groups(
             face = {"color": [color], "s": 14} if filled else {"facecolors": "none", "edgecolors": [color], "s": 18}
             face["s"] *= scale**2
             axes.scatter(x, y, marker=marker, linewidths=0 if filled else 0.8 * scale, **face)
-    found = [group for group, size in enumerate(groups.sizes) if size]
-    largest = sorted(found, key=lambda group: -groups.sizes[group])[: _MOST_LISTED if most is None else most]
+    sizes = np.bincount(groups.of_sample, minlength=len(groups.names)).tolist()
+    found = [group for group, size in enumerate(sizes) if size]
+    largest = sorted(found, key=lambda group: -sizes[group])[: _MOST_LISTED if most is None else most]
     dots, listed = [], []
     for group in sorted(largest):
         style = {"color": groups.colors[group], "marker": groups.markers[group], "linestyle": "none", "markersize": 5}
         dots += axes.plot([], [], **style)
-        listed.append(f"{groups.names[group]} (n={groups.sizes[group]:,})")
+        listed.append(f"{groups.names[group]} (n={sizes[group]:,})")
     words = [title] * bool(title) + [f"the {len(listed)} largest of {len(found)}"] * (len(found) > len(listed))
     axes.legend(
         dots, listed, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, fontsize="small", frameon=False,
@@ -217,12 +202,7 @@ _ROW = 0.28
 
 
 def draw_choice(path: Path, decision: Mapping[str, Any], style: PictureStyle = ON_SCREEN) -> None:
-    """Draw the tree of a decision about the number of clusters; of too few samples there is none to draw.
-
-    Parameters
-    ----------
-    decision : ``decisions_["n_clusters"]``
-    """
+    """Draw the tree of ``decisions_["n_clusters"]``; of too few samples there is none to draw."""
     if not decision["splits"]:
         return
     rows = 1 + max(max(one.rows) for one in forks(decision["splits"]))
@@ -262,20 +242,12 @@ def draw_tree(axes: Any, decision: Mapping[str, Any]) -> None:
 
 
 class Fork(NamedTuple):
-    """A split in a drawing.
+    """A split in a drawing."""
 
-    Attributes
-    ----------
-    height : its strength, not above its parent's nor below 0
-    rows : where both sides are, from the top
-    ends : down to which height each side goes: that of the split below, 0 where there is none
-    leaves : whether there is none
-    """
-
-    height: float
-    rows: tuple[float, float]
-    ends: tuple[float, ...]
-    leaves: tuple[bool, ...]
+    height: float  # its strength, not above its parent's nor below 0
+    rows: tuple[float, float]  # where both sides are, from the top
+    ends: tuple[float, ...]  # down to which height each side goes: that of the split below, 0 where there is none
+    leaves: tuple[bool, ...]  # whether there is none
 
 
 def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,16 +13,10 @@ COLUMN_WIDTHS = {1: 3.5, 2: 7.2}
 
 
 class PictureStyle(NamedTuple):
-    """How pictures are written.
+    """How pictures are written."""
 
-    Attributes
-    ----------
-    formats : some of `FORMATS`
-    columns : 1 or 2, of a journal; 0 is for screens
-    """
-
-    formats: tuple[str, ...] = ("png",)
-    columns: int = 0
+    formats: tuple[str, ...] = ("png",)  # some of `FORMATS`
+    columns: int = 0  # 1 or 2, of a journal; 0 is for screens
 
 
 ON_SCREEN = PictureStyle()
@@ -58,7 +51,6 @@ _TO_OKLAB = np.array(
 """Björn Ottosson's Oklab, in which equal distances look about equally large."""
 
 
-@cache
 def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     """Colours of shape (n, 3) from 0 to 1, each far from those before it for all readers; none twice."""
     chosen = [np.array([*bytes.fromhex(text[1:])]) / 255 for text in (_FIRST_ON_DARK if on_dark else _FIRST)]
@@ -69,7 +61,8 @@ def distinct_colors(n: int, *, on_dark: bool = False) -> NDArray[np.float64]:
     candidates = grid[(seen[0, :, 0] > darkest) & (seen[0, :, 0] < lightest)]
     seen, nearest = seen_by_all(candidates), np.full(len(candidates), np.inf)
     for number in range(max(n, len(chosen)) - 1):
-        nearest = np.minimum(nearest, _distances(seen, seen_by_all(chosen[number][None])))
+        apart = np.linalg.norm(seen - seen_by_all(chosen[number][None]), axis=2)
+        nearest = np.minimum(nearest, apart.min(axis=0))  # to those who see the least difference
         if number + 1 >= len(chosen):
             chosen.append(candidates[int(nearest.argmax())])
     return np.array(chosen[:n])
@@ -90,8 +83,3 @@ def seen_by_all(colors: NDArray[np.float64]) -> NDArray[np.float64]:
     linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ _VISIONS.transpose(0, 2, 1), 0, 1)
     return np.cbrt(seen @ _TO_CONES.T) @ _TO_OKLAB.T
-
-
-def _distances(seen: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far colours are from another one to those who see the least difference, of shape (n,)."""
-    return np.linalg.norm(seen - other, axis=2).min(axis=0)

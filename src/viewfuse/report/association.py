@@ -90,7 +90,6 @@ def _tested(run: FinishedRun, column: Column) -> Association | None:
         return Association(column.name, test, n, float(statistic), float(p))
 
     def counts(columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Samples by row and column of a table."""
         return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
 
     if min(shape) < 2:

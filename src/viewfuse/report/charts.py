@@ -43,13 +43,9 @@ def line_chart(
     since: float | None = None,
     axes: tuple[tuple[float, float], tuple[float, float]] | None = None,
 ) -> Markup:
-    """A curve with both ends of its axes.
+    """A curve with both ends of its axes; the ground is shaded from `since` on.
 
-    Parameters
-    ----------
-    along : what goes from left to right
-    since : a place from which on the ground is shaded
-    axes : where both axes begin and end, across and upwards; by default where the curve does
+    `along` says what goes from left to right, and `axes` where both begin and end; by default where the curve does.
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     (low_x, high_x), (low_y, high_y) = axes or ((min(xs), max(xs)), (min(ys), max(ys)))
@@ -83,12 +79,7 @@ def line_chart(
 
 
 def split_tree(splits: Sequence[Mapping[str, Any]]) -> Markup:
-    """A tested tree, from the root at the left to the clusters at the right, with p-values.
-
-    Parameters
-    ----------
-    splits : see `viewfuse.selection.decisions.ClusterNumber`
-    """
+    """A tested tree, from the root at the left to the clusters at the right, with p-values; see `ClusterNumber`."""
     found = forks(splits)
     most, rows = found[0].height or 1.0, 1 + max(max(one.rows) for one in found)
     lines, texts = list[tuple[str, str, None]](), list[_Text]()

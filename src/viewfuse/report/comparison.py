@@ -42,32 +42,20 @@ _SHADES = 5
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column that is known of the samples.
-
-    Attributes
-    ----------
-    levels : the classes in it; empty for numbers
-    values : float64 array of shape (samples,): the number, or the place of the class in `levels`; NaN: not known
-    """
+    """A column that is known of the samples."""
 
     name: str
-    levels: tuple[str, ...]
-    values: NDArray[np.float64]
+    levels: tuple[str, ...]  # the classes in it; empty for numbers
+    values: NDArray[np.float64]  # per sample the number, or the place of its class in `levels`; NaN: not known
 
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Two ways to group the same samples.
+    """Two ways to group the same samples."""
 
-    Attributes
-    ----------
-    first, second : int64 arrays of shape (samples,)
-    rows, columns : names of the groups of the first and of the second
-    """
-
-    first: NDArray[np.int64]
+    first: NDArray[np.int64]  # the group of each sample
     second: NDArray[np.int64]
-    rows: tuple[str, ...]
+    rows: tuple[str, ...]  # names of the groups of the first
     columns: tuple[str, ...]
 
     @cached_property
@@ -191,15 +179,10 @@ def crossed_with(run: FinishedRun, column: Column) -> Crossing | None:
 
 @dataclass(frozen=True, eq=False)
 class RunPair:
-    """Two runs over the same samples.
-
-    Attributes
-    ----------
-    first, second : int64 arrays of shape (shared,): the rows of the samples that both have
-    """
+    """Two runs over the same samples."""
 
     runs: tuple[FinishedRun, FinishedRun]
-    first: NDArray[np.int64]
+    first: NDArray[np.int64]  # rows of the samples that both have
     second: NDArray[np.int64]
     crossing: Crossing
 

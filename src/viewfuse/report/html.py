@@ -56,6 +56,6 @@ def _corners(label: int) -> str:
 
 def difference_span(value: float, most: float) -> tuple[float, float]:
     """Where a bar begins and its length, of 100: to the right of the middle for more, to the left for less."""
-    length = 50 * min(abs(value) / most, 1) if most else 0
+    length = 50 * min(abs(value) / most, 1)
     start = 50 if value > 0 else 50 - length
     return start, length

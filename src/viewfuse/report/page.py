@@ -18,22 +18,10 @@ from viewfuse.errors import SettingError
 from viewfuse.io.writers import Sheet, as_json, file_names, write_sheets
 from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers
-from viewfuse.report import sections
+from viewfuse.report import comparison, sections
 from viewfuse.report.association import Association, association_section, associations
 from viewfuse.report.charts import cuts_of
-from viewfuse.report.comparison import (
-    MOST_LEVELS,
-    Column,
-    RunPair,
-    columns_for,
-    crossed_with,
-    known_section,
-    pair_of,
-    pair_sections,
-    pair_verdict,
-    read_known,
-    with_batch,
-)
+from viewfuse.report.comparison import MOST_LEVELS, Column, RunPair
 from viewfuse.report.html import CORNERS, asset, filled
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.tables import apart_in_words, headline, merges_of, methods_text, tables_of
@@ -62,32 +50,22 @@ def write_report(
     batch: str = "",
     survival: Sequence[str] = (),
 ) -> Path:
-    """Write the page of a run, or of two side by side, and its tables.
+    """Write the page of a run, or of two side by side, and its tables; gives the folder of these.
 
-    Parameters
-    ----------
-    folders : of one run or two, as `viewfuse fit` wrote them
-    out : the page
-    known : CSV file with ids and what else is known of the samples; for one run only
-    spell : how the page spells parameters
-    title : what a run is called, where its folder does not have its name yet
-    batch : the known column that clusters should not follow
-    survival : the known columns of times, and of 1 where the event was seen then, else 0
-
-    Returns
-    -------
-    The folder of the tables, `tables_beside(out)`.
+    `known` is a CSV file with ids and what else is known of the samples of one run: `batch` is its column that clusters
+    should not follow, `survival` those of times, and of 1 where the event was seen then, else 0. `title` is what a run
+    is called whose folder does not have its name yet.
     """
     if len(folders) not in (1, 2) or (len(folders) > 1 and (known is not None or batch or survival)):
         raise SettingError("a report is about one run, with or without known columns, or compares two runs")
     run, *others = (replace(read_run(folder), title=title) for folder in folders)
     data = tables_beside(out)
     if others:
-        pair = pair_of(run, others[0])
+        pair = comparison.pair_of(run, others[0])
         tables, content = _pair_tables(pair), _pair_content(pair, spell)
     else:
-        columns = [] if known is None else columns_for(run, read_known(known))
-        run = with_batch(run, columns, batch) if batch else run
+        columns = [] if known is None else comparison.columns_for(run, comparison.read_known(known))
+        run = comparison.with_batch(run, columns, batch) if batch else run
         tests = associations(run, columns, survival)
         tables = tables_of(run) | _known_tables(run, columns, tests)
         content = _content(run, columns, spell, survival, tests)
@@ -121,7 +99,7 @@ def _content(
         sections.cluster_section(run),
         sections.map_section([run]),
         sections.feature_section(run),
-        known_section(run, columns),
+        comparison.known_section(run, columns),
         association_section(run, columns, survival, tests),
         sections.missing_section(run),
         sections.k_section(run),
@@ -158,15 +136,14 @@ def _pair_content(pair: RunPair, spell: Spell) -> dict[str, Any]:
 
     return {
         "title": f"{one.name} and {two.name}",
-        "top": pair_verdict(pair, spell),
-        "sections": [sections.map_section(pair.runs), *pair_sections(pair)],
+        "top": comparison.pair_verdict(pair, spell),
+        "sections": [sections.map_section(pair.runs), *comparison.pair_sections(pair)],
         "colors": _palette(max([one.n_clusters, _LEAST_COLORS, *(color + 1 for color in second)])),
         "points": points,
     }
 
 
 def _palette(n: int) -> dict[str, Any]:
-    """Colours and marks of n groups, for a light and a dark ground."""
     light, dark = ([as_hex(one) for one in distinct_colors(n, on_dark=on_dark)] for on_dark in (False, True))
     return {"light": light, "dark": dark, "marks": distinct_markers(n), "shapes": CORNERS}
 
@@ -174,10 +151,7 @@ def _palette(n: int) -> dict[str, Any]:
 def _fitting(points: Callable[[int, bool], list[dict[str, Any]]], colors: dict[str, Any], **shown: Any) -> str:
     """The page with as many samples as its size allows; it loads nothing, and runs nothing but its own script.
 
-    Parameters
-    ----------
-    points : gives the samples for the script, for the number that is drawn at most and whether the others are listed
-    shown : title, first screen, sections and files
+    `points` gives the samples for the number that is drawn at most and whether the others are listed.
     """
     style, script = filled("style.css", colors=colors), "\n".join(map(asset, _SCRIPTS))
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
@@ -202,16 +176,12 @@ def pack(facts: Any) -> str:
 def points_of(
     run: FinishedRun, columns: Sequence[Column], most: int, *, others: bool, colors: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Samples for the map and the look-up.
+    """Samples for the map and the look-up: `most`, drawn at random, and all others as ids, clusters and confidence.
 
-    Parameters
-    ----------
-    most : samples that are shown; of more a random choice
-    others : whether the rest is there with ids, clusters and confidence
-    colors : per cluster the number of its colour; its own number by default
+    `colors` are per cluster the number of its colour; its own number by default.
     """
     rows, places = _shown(run, most)
-    patterns = find_patterns(run.present)
+    present, _, pattern = find_patterns(run.present)
     own = [Column("novelty", (), run.novelty)] if len(run.novelty) else []
     if run.outlier.any():
         own.append(Column("outliers", ("not far from others", "outlier"), run.outlier.astype(float)))
@@ -225,11 +195,11 @@ def points_of(
         "views": run.views,
         "about": ["; ".join(words) for words in apart_in_words(run).values()],
         "colors": list(colors) if colors is not None else list(range(run.n_clusters)),
-        "patterns": [lacking(one, run.views) for one in patterns.present],
-        "present": patterns.present.astype(int).tolist(),
+        "patterns": [lacking(one, run.views) for one in present],
+        "present": present.astype(int).tolist(),
         "cuts": {str(k): groups for k, groups in cuts_of(merges_of(run), run.n_clusters).items()},
         "columns": listed,
-        "points": _facts(run, rows) | {"pattern": patterns.of_sample[rows].tolist()} | places | _why(run, rows),
+        "points": _facts(run, rows) | {"pattern": pattern[rows].tolist()} | places | _why(run, rows),
     }
     if run.cluster_names:
         facts["names"] = run.cluster_names
@@ -257,7 +227,6 @@ def _shown(run: FinishedRun, most: int) -> tuple[NDArray[np.int64], dict[str, li
 
 
 def _facts(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
-    """Id, cluster and confidence of samples."""
     ids = [run.ids[row] for row in rows.tolist()]
     return {"id": ids, "label": run.labels[rows].tolist(), "confidence": _rounded(run.confidence[rows])}
 
@@ -283,19 +252,16 @@ def _why(run: FinishedRun, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """Three digits, and None where there is no number.
+    """Three digits, and None where there is no number."""
 
-    Not quite all stays below 1, and a little above 0, as the page would call them 100% and 0%.
-    """
-
-    def short(value: float) -> float:
+    def short(value: float) -> float:  # not quite all stays below 1, as the page would call it 100%
         return min(max(round(value, 3), 0.001), 0.999) if 0 < value < 1 else round(value, 3)
 
     return [short(value) if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _known_tables(run: FinishedRun, columns: Sequence[Column], tests: Sequence[Association]) -> dict[str, Sheet]:
-    known = {one.name: found for one in columns if (found := crossed_with(run, one)) is not None}
+    known = {one.name: found for one in columns if (found := comparison.crossed_with(run, one)) is not None}
     files = file_names([f"known_{name}" for name in known], ".csv")
     sheets = {file: found.sheet("cluster") for file, found in zip(files, known.values(), strict=True)}
     rows = [(name, len(one.first), *one.scores().values()) for name, one in known.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,50 +25,28 @@ from viewfuse.utils.atomic import parsed
 if TYPE_CHECKING:
     from viewfuse.methods.base import MultiViewClusterer
 
-_ALL_FEATURES = "effects.csv"
-"""Of wide views this would be far longer than all else."""
-ALPHA = 0.1
-"""That of runs which do not say it."""
-_SAMPLES, _CLUSTERS = "samples.csv", "clusters.csv"
 _CURE = "run viewfuse fit again, with another --out"
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """What stands in the folder of a run; parts that an older viewfuse did not write are None or empty.
-
-    Attributes
-    ----------
-    summary : the content of summary.json
-    labels, confidence, uncertain : arrays of shape (samples,); the label of outliers may be -1
-    novelty, outlier : the same; empty where they are not known
-    present : boolean array of shape (samples, views)
-    map : columns id, x, y of the samples that have a place on the map
-    explained : columns of explanation/samples.csv, as `viewfuse explain` writes it
-    features : columns of explanation/features.csv
-    merges : columns of explanation/merges.csv: which clusters join first when there are to be fewer
-    found_again : per cluster the chance that its samples are there again if the fit is repeated, and a word for it;
-        empty where it is not known
-    history : columns of history.csv
-    versions : of the packages that the model was written by
-    title : what the page calls the run, where that is not the name of its folder
-    """
+    """What stands in the folder of a run; parts that an older viewfuse did not write are None or empty."""
 
     folder: Path
     summary: dict[str, Any]
     ids: list[str]
-    labels: NDArray[np.int64]
+    labels: NDArray[np.int64]  # of outliers perhaps -1
     confidence: NDArray[np.float64]
     uncertain: NDArray[np.bool_]
-    present: NDArray[np.bool_]
-    map: CsvTable | None
-    explained: CsvTable | None
+    present: NDArray[np.bool_]  # of shape (samples, views)
+    map: CsvTable | None  # id, x, y of the samples that have a place on the map
+    explained: CsvTable | None  # explanation/samples.csv, as `viewfuse explain` writes it, and two more of that folder:
     features: CsvTable | None
-    merges: CsvTable | None
-    found_again: list[tuple[float, str]]
+    merges: CsvTable | None  # which clusters join first when there are to be fewer
+    found_again: list[tuple[float, str]]  # per cluster the chance that a repeated fit finds it, and a word for it
     history: CsvTable | None
-    versions: dict[str, str]
-    title: str = ""
+    versions: dict[str, str]  # of the packages that the model was written by
+    title: str = ""  # what the page calls the run, where that is not the name of its folder
     novelty: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     outlier: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
 
@@ -104,11 +83,6 @@ class FinishedRun:
         return frozenset(found.unused) if isinstance(found, KeptNumbers) else frozenset()
 
     @property
-    def alpha(self) -> float:
-        """The share of samples whose set of clusters may lack theirs: with more than one in it they are uncertain."""
-        return float(self.summary.get("alpha", ALPHA))
-
-    @property
     def sizes(self) -> list[int]:
         """How many samples each cluster has."""
         return np.bincount(self.labels[self.labels != OUTLIER], minlength=self.n_clusters).tolist()
@@ -132,15 +106,13 @@ class FinishedRun:
 
 
 def write_evidence(folder: Path, model: MultiViewClusterer, views: Views, places: Places) -> None:
-    """Write what the report needs beside labels and losses: places on the map, and why samples are where they are.
-
-    Of many samples those that have a place on the map are explained.
-    """
+    """Write places on the map, and why the samples that have one are where they are."""
     from viewfuse.fitted.explanation import sheets
 
     write_places(folder, views.ids, places)
     explanation = model.explain(model.complete(views[places.rows])[0])
-    found = {name: sheet for name, sheet in sheets(explanation).items() if name != _ALL_FEATURES}
+    found = sheets(explanation)
+    del found["effects.csv"]  # of wide views this would be far longer than all else
     write_sheets(folder / "explanation", found)
 
 
@@ -150,9 +122,9 @@ def write_evidence_again(folder: Path, model: MultiViewClusterer) -> None:
     from viewfuse.fitted.explanation import joined, second_best
 
     folder = folder / "explanation"
-    if not (folder / _SAMPLES).exists():
+    if not (folder / "samples.csv").exists():
         return
-    samples, clusters = (read_table(folder / name) for name in (_SAMPLES, _CLUSTERS))
+    samples, clusters = read_table(folder / "samples.csv"), read_table(folder / "clusters.csv")
     place, ids = {str(name): row for row, name in enumerate(model.ids_.tolist())}, samples.ids()
     if unknown := [name for name in ids if name not in place]:
         raise DataError(f"{samples.path}: the model does not know {unknown[0]!r}; {_CURE}")
@@ -243,13 +215,5 @@ def _presence(labels: CsvTable, names: Sequence[str]) -> NDArray[np.bool_]:
 
 def _subset(text: str, names: Sequence[str]) -> list[bool] | None:
     """Which of the names, in their order, were joined by blanks to this text; None where that cannot be."""
-    if not names:
-        return None if text else []
-    for start, is_there in ((names[0], True), ("", False)):
-        rest = text.removeprefix(start) if text.startswith(start) else None
-        if rest is None or (is_there and rest and not rest.startswith(" ")):
-            continue
-        others = _subset(rest[1:] if is_there else rest, names[1:])
-        if others is not None:
-            return [is_there, *others]
-    return None
+    found = re.fullmatch("".join(rf"({re.escape(name)}(?: |\Z))?" for name in names), text)
+    return None if found is None else [part is not None for part in found.groups()]

@@ -8,22 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from viewfuse.io.writers import as_json
 from viewfuse.plots.layout import find_patterns, lacking
-from viewfuse.report import charts
+from viewfuse.report import charts, tables
 from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
-from viewfuse.report.tables import (
-    apart_in_words,
-    clusters_of,
-    features_of,
-    headline,
-    how_many,
-    how_sure,
-    k_sheet,
-    merges_of,
-    methods_text,
-    missing_views,
-    warnings_of,
-)
 from viewfuse.selection.decision_texts import label, words
 from viewfuse.utils.settings import Spell
 
@@ -47,32 +34,32 @@ class Section(NamedTuple):
 
 def verdict(run: FinishedRun, spell: Spell) -> Markup:
     """The first screen: what was found, how sure that is, what sets the clusters apart, what to look at."""
-    apart = {} if run.n_clusters > _MOST_LISTED else apart_in_words(run)
+    apart = {} if run.n_clusters > _MOST_LISTED else tables.apart_in_words(run)
     return filled(
         "verdict.html",
         run=run,
-        headline=headline(run),
-        said=[how_many(run), *how_sure(run, spell)],
-        warnings=warnings_of(run, spell),
-        missing=missing_views(run),
+        headline=tables.headline(run),
+        said=[tables.how_many(run), *tables.how_sure(run, spell)],
+        warnings=tables.warnings_of(run, spell),
+        missing=tables.missing_views(run),
         apart={label: words for label, words in apart.items() if words},
     )
 
 
 def cluster_section(run: FinishedRun) -> Section:
     """A row per cluster."""
-    return Section("clusters", "Clusters", filled("clusters.html", run=run, clusters=clusters_of(run)))
+    return Section("clusters", "Clusters", filled("clusters.html", run=run, clusters=tables.clusters_of(run)))
 
 
 def map_section(runs: Sequence[FinishedRun]) -> Section:
     """Find a sample, see it on the map, and read why it is there."""
-    numbered = [(number, run, headline(run)) for number, run in enumerate(runs)]
+    numbered = [(number, run, tables.headline(run)) for number, run in enumerate(runs)]
     return Section("map", "Map and samples", filled("maps.html", runs=numbered))
 
 
 def feature_section(run: FinishedRun) -> Section | None:
     """Bars per cluster and view."""
-    features = features_of(run)
+    features = tables.features_of(run)
     if not features:
         return None
     top = max(3, _MOST_FEATURES // max(run.n_clusters, 1))
@@ -99,24 +86,25 @@ def missing_section(run: FinishedRun) -> Section | None:
     body = filled(
         "missing.html",
         run=run,
-        said=missing_views(run),
+        said=tables.missing_views(run),
         having=run.present.sum(axis=0).tolist(),
         patterns=patterns,
         rest=len(sizes) - len(patterns),
-        clusters=clusters_of(run),
+        clusters=tables.clusters_of(run),
     )
     return Section("missing", "Missing views", body)
 
 
 def k_section(run: FinishedRun) -> Section | None:
     """How the number of clusters was chosen, if it was, and which clusters join when there are fewer."""
-    merges, number = merges_of(run), run.number
+    merges, number = tables.merges_of(run), run.number
     trees = [] if number is None else [charts.split_tree(number.splits)]
     trees += [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
     if not trees:
         return None
-    sheet = None if number is None else k_sheet(number)
-    return Section("k", "The number of clusters", filled("k.html", how_many=how_many(run), sheet=sheet, trees=trees))
+    sheet = None if number is None else tables.k_sheet(number)
+    body = filled("k.html", how_many=tables.how_many(run), sheet=sheet, trees=trees)
+    return Section("k", "The number of clusters", body)
 
 
 def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
@@ -156,5 +144,5 @@ def loss_section(run: FinishedRun) -> Section | None:
 def reproduce_section(run: FinishedRun) -> Section:
     """How to get the same again."""
     params = run.summary.get("params") or {}
-    body = filled("reproduce.html", run=run, params=params, methods=methods_text(run))
+    body = filled("reproduce.html", run=run, params=params, methods=tables.methods_text(run))
     return Section("reproduce", "Reproduce", body)

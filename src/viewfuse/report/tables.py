@@ -1,7 +1,4 @@
-"""What the run says, in numbers: every table that the page shows, which is also written beside it as a CSV file.
-
-And in words: how many clusters, how sure, what sets them apart, what to look at; and a paragraph for a paper.
-"""
+"""What the run says in numbers, all tables of the page, and in words, what to look at and a paragraph for a paper."""
 
 from __future__ import annotations
 
@@ -21,42 +18,23 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.missing import describe
 from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
+from viewfuse.selection import decisions as kinds
 from viewfuse.selection.decision_texts import advice_of, label, listed, reasons_of, words
-from viewfuse.selection.decisions import (
-    BatchEffects,
-    CellFilling,
-    ClusterNumber,
-    JointStageLength,
-    KnownClasses,
-    KnownPairs,
-    KnownWeights,
-    Outliers,
-    Update,
-)
 from viewfuse.utils.settings import Spell
 
 
 class Cluster(NamedTuple):
-    """A cluster in numbers.
-
-    Attributes
-    ----------
-    confidence : mean over its samples; NaN where it has none
-    found_again : how well it would be found again, from 0 to 1, and a word for it; NaN and "" where it is not known
-    interval : in which the former lies in nine of ten cases; empty where it is not known
-    has : per view the share of its samples that have it
-    typical : ids of its surest samples
-    """
+    """A cluster in numbers."""
 
     label: int
     samples: int
     share: float
-    confidence: float
+    confidence: float  # mean over its samples; NaN where it has none
     uncertain: int
-    found_again: tuple[float, str]
-    interval: tuple[float, ...]
-    has: tuple[float, ...]
-    typical: tuple[str, ...]
+    found_again: tuple[float, str]  # how well, from 0 to 1, and a word for it; NaN and "" where it is not known
+    interval: tuple[float, ...]  # in which the former lies in nine of ten cases; empty where it is not known
+    has: tuple[float, ...]  # per view the share of its samples that have it
+    typical: tuple[str, ...]  # ids of its surest samples
 
 
 def clusters_of(run: FinishedRun) -> list[Cluster]:
@@ -141,7 +119,7 @@ def merges_of(run: FinishedRun) -> list[tuple[list[int], list[int], float]]:
     return merges
 
 
-def k_sheet(number: ClusterNumber) -> Sheet:
+def k_sheet(number: kinds.ClusterNumber) -> Sheet:
     """Per split of the tree what speaks for it."""
     views = list(number.splits[0]["held_out"])
     names = ("strength", "error", "p_value", "level", "agreement", "null", "stability", "gap", "valley")
@@ -179,14 +157,14 @@ def headline(run: FinishedRun) -> str:
     """How many clusters there are."""
     found, without = sum(size > 0 for size in run.sizes), len(run.ids) - sum(run.sizes)
     more = f", and {count(without, 'outlier')}" if without else ""
-    if run.n_clusters == 1 and ClusterNumber.name in run.decisions:  # and not what was asked for
+    if run.n_clusters == 1 and kinds.ClusterNumber.name in run.decisions:  # and not what was asked for
         return f"{count(len(run.ids) - without, 'sample')} without clusters{more}"
     return f"{count(len(run.ids) - without, 'sample')} in {count(found, 'cluster')}{more}"
 
 
 def how_many(run: FinishedRun) -> str:
     """Who chose the number of clusters."""
-    decision = run.decisions.get(ClusterNumber.name)
+    decision = run.decisions.get(kinds.ClusterNumber.name)
     if decision is None:
         return f"You asked for {count(run.n_clusters - len(run.unused), 'cluster')}; other numbers were not tried."
     return f"The number of clusters: {words(decision)}."
@@ -242,13 +220,14 @@ def apart_in_words(run: FinishedRun) -> dict[int, list[str]]:
 def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     """What a reader must not miss, the gravest first."""
     found = [] if run.trust is None else [advice_of(run.trust, spell)]  # the one thing to do first
-    far, classes, pairs = (run.decisions.get(kind.name) for kind in (Outliers, KnownClasses, KnownPairs))
+    asked = kinds.Outliers, kinds.CellFilling, kinds.KnownClasses, kinds.KnownPairs, kinds.JointStageLength
+    far, cells, classes, pairs, stage = (run.decisions.get(kind.name) for kind in asked)
     found += [] if far is None else [f"Outliers: {words(far)}."]
-    if isinstance(classes, KnownClasses) and any(
+    if isinstance(classes, kinds.KnownClasses) and any(
         2 * classes.with_class.get(name, len(ids)) <= len(ids) for name, ids in classes.evidence.items()
     ):
         found.append(f"Hints: {words(classes)}.")
-    if isinstance(pairs, KnownPairs) and pairs.kept < pairs.chosen:
+    if isinstance(pairs, kinds.KnownPairs) and pairs.kept < pairs.chosen:
         found.append(f"Pairs: {words(pairs)}.")
     empty = [label for label, size in enumerate(run.sizes) if not size and label not in run.unused]
     if empty:
@@ -256,8 +235,7 @@ def warnings_of(run: FinishedRun, spell: Spell) -> list[str]:
     tiny = [run.called(label) for label, size in enumerate(run.sizes) if 0 < size < _TINY]
     if tiny:
         found.append(f"Fewer than {_TINY} samples are in {listed(tiny)}: check whether they are outliers.")
-    stage, cells = (run.decisions.get(kind.name) for kind in (JointStageLength, CellFilling))
-    if isinstance(stage, JointStageLength) and stage.ended:
+    if isinstance(stage, kinds.JointStageLength) and stage.ended:
         found.append(f"The joint stage {words(stage)}.")
     for cluster in range(run.n_clusters):
         inside = run.labels == cluster
@@ -280,7 +258,7 @@ CITATION = (
     "G. Teng, T. Mao, C. Shen, X. Tian, X. Liu, Y. Chen, J. Ye: URRL-IMVC: Unified and Robust Representation Learning "
     "for Incomplete Multi-View Clustering. KDD 2024, doi:10.1145/3637528.3671887"
 )
-_GIVEN = (KnownClasses.name, KnownPairs.name, KnownWeights.name, BatchEffects.name, Update.name)
+_GIVEN = (kinds.KnownClasses, kinds.KnownPairs, kinds.KnownWeights, kinds.BatchEffects, kinds.Update)
 """What a fit used besides the views and the parameters."""
 _ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs", "verbose")
 """Parameters that the paragraph has in words, and those that change no result."""
@@ -292,10 +270,11 @@ def methods_text(run: FinishedRun) -> str:
     known = run.versions
     own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
     others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
-    given = [f"{label(run.decisions[name])}: {words(run.decisions[name])}" for name in _GIVEN if name in run.decisions]
-    is_led = bool({KnownClasses.name, KnownPairs.name} & run.decisions.keys())
+    used = [run.decisions[kind.name] for kind in _GIVEN if kind.name in run.decisions]
+    given = [f"{label(one)}: {words(one)}" for one in used]
+    is_led = bool({kinds.KnownClasses.name, kinds.KnownPairs.name} & run.decisions.keys())
     chosen = f"chosen{'' if is_led else ' without labels'}{' by a tested tree of splits' if run.number else ''}"
-    chosen = chosen if ClusterNumber.name in run.decisions else "set beforehand"
+    chosen = chosen if kinds.ClusterNumber.name in run.decisions else "set beforehand"
     defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(
         f"{name} = {value}"

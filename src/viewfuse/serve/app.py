@@ -172,7 +172,6 @@ def create_app(
 
 
 def _kind(given: str, asked: Facts) -> str:
-    """The kind of a body."""
     plain = given.partition(";")[0].strip().lower()
     if plain not in (JSON, PARQUET):
         raise HTTPException(415, f"bodies are {JSON} or {PARQUET}, not {plain[:80]!r}; say so in Content-Type")
@@ -202,7 +201,6 @@ async def _read(body: bytearray, parts: AsyncIterator[bytes], limits: Limits, si
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
-    """Answer with the message of an error of the package."""
     status, detail = status_and_detail(error)
     again = {"Retry-After": "1"} if status == 503 else None
     return Response(as_json({"detail": detail}), status, again, media_type=JSON)  # also letters that UTF-8 lacks

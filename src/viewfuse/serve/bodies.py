@@ -33,13 +33,10 @@ _BODY = "body"
 
 
 def read_json(body: bytes | bytearray, limits: Limits, names: Sequence[str]) -> Views:
-    """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing.
-
-    `names` are those of the model's views.
-    """
+    """Samples from JSON: per view a list of rows, or an object of `columns` and `values`; null is what is missing."""
     content = _parsed(body)
     views = content.get("views") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(views, dict) or not views:
+    if not isinstance(views, dict) or not views:
         raise DataError(f"the body names no views; {_SHAPE}")
     unknown = sorted(set(content) - {"views", "ids"})
     if unknown:

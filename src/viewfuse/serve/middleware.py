@@ -47,7 +47,6 @@ _METRICS = {
     "predicted_total": "",
     "missing_total": "",
 }
-"""By name what a metric means."""
 
 
 class Middleware:
@@ -82,7 +81,6 @@ class Middleware:
             self._metrics.count(scope["path"], status, perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
-        """What is answered to those who may not pass."""
         headers = dict(scope["headers"])
         name = re.sub(r":\d+\Z", "", headers.get(b"host", b"").decode("latin-1").lower())
         if self._hosts is not None and name not in self._hosts:

@@ -264,7 +264,6 @@ def _names(fitted: MultiViewClusterer, labels: NDArray[np.int64]) -> Facts:
 
 
 QUESTIONS: Mapping[str, Callable[..., Facts]] = {"predict": predict, "impute": impute, "explain": explain}
-"""By the names of their addresses."""
 
 
 def _shortest(values: NDArray[np.float32]) -> list[float]:

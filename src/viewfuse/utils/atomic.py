@@ -285,10 +285,7 @@ def _put_in_place(new: Path, place: Path, is_stale: Callable[[str], bool]) -> No
 
 
 def keep_version(folder: Path, new: Path) -> Path:
-    """Link what is in `folder` into `versions/` of the folder that will take its place; where it will be there.
-
-    Versions are called like the folder, and counted from 1 on.
-    """
+    """Link what is in `folder` into `versions/` of the folder that will take its place; where it will be there."""
     place, versions, number = folder.resolve(), folder / VERSIONS, 1
     if versions.is_dir():
         _link(versions, new / VERSIONS)

@@ -112,7 +112,6 @@ def worker_count(n_jobs: int | None) -> int:
 
 
 def _called(function: Callable[..., Any], threads: int | None, args: tuple[Any, ...]) -> Any:
-    """Call a function with a number of threads."""
     try:
         with limited(threads):
             return function(*args)
@@ -209,8 +208,7 @@ def usable_cores() -> int:
 def threads_for(n_starts: int, n_samples: int) -> int:
     """Return the threads of each training of a fit with so many starts; the same for every `n_jobs`.
 
-    Small sets have one. Two gain 10 to 15 % there on quiet cores, but beside another program each waits for the other
-    at every step: 60, 300 and 900 samples took up to 5.5, 2.7 and 4.5 times as long as with one (two ARM cores).
+    Small sets have one: two gain 10 to 15 % on quiet cores, but take up to 5 times as long beside another program.
     """
     return 1 if n_samples < _FEW else max(1, min(_MOST_THREADS, usable_cores() // n_starts))
 

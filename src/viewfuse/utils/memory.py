@@ -38,8 +38,6 @@ _WORDS = (
 _LEAST_SPACE = 10**9
 """Torch, NumPy and SciPy take most of it when they are loaded."""
 _MEGABYTE = 1e6
-_PEAK_ONLY = b"5"
-"""What makes Linux forget the peak, and nothing else; see proc(5)."""
 
 
 def room(shape: tuple[int, int]) -> NDArray[np.float32]:
@@ -179,15 +177,11 @@ def memory_now() -> float:
 
 
 def memory_peak() -> float:
-    """The most memory that this process has had, in megabytes.
-
-    The kernel's figure for the process comes first: getrusage counts from before the program was started, and so
-    includes what the parent had.
-    """
+    """The most memory that this process has had, in megabytes."""
     own = _said("/proc/self/status", "VmHWM")
     if own is not None:
         return own / _MEGABYTE
-    import resource
+    import resource  # whose figure includes what the parent had before the program was started
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _MEGABYTE
@@ -196,7 +190,7 @@ def memory_peak() -> float:
 def forget_peak() -> bool:
     """Let the peak be what there is now; whether the system can do that."""
     try:
-        Path("/proc/self/clear_refs").write_bytes(_PEAK_ONLY)
+        Path("/proc/self/clear_refs").write_bytes(b"5")  # the peak, and nothing else; see proc(5)
     except OSError:
         return False
     return True
