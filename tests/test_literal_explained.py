@@ -194,10 +194,8 @@ def training_samples():
     return samples_of(values, [[True, True], [True, False], [False, True]], [[[0], [0]]] * 3)
 
 
-@pytest.mark.parametrize("at_a_time", [8_192, 2])
-def test_far_is_ten_times_the_range_of_the_column_or_of_the_view(monkeypatch, at_a_time):
+def test_far_is_ten_times_the_range_of_the_column_or_of_the_view():
     """Ranges are 4 and 0, so 2 on average: 40 about the first column, 20 about the second, 20 about the other view."""
-    monkeypatch.setattr(fitted_model, "_ROWS_TO_JOIN", at_a_time)
     model = moving_model(training_samples())
     cases = [
         ([0, 10], [0], [1, 1], False), ([44, 10], [0], [1, 1], False), ([44.1, 10], [0], [1, 1], True),

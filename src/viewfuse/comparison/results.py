@@ -297,5 +297,5 @@ def held_out_agreement(views: Views, view: int, labels: NDArray[np.int64], n_clu
 
 def _part(views: Views, places: Sequence[int]) -> Views:
     """Some of the views."""
-    named = {name: tuple(getattr(views, name)[v] for v in places) for name in ("names", "arrays", "columns")}
+    named = {name: tuple(getattr(views, name)[v] for v in places) for name in ("names", "arrays", "columns", "offsets")}
     return views.replace(mask=views.mask[:, list(places)], **named)

@@ -36,7 +36,6 @@ from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS, Fences
 from viewfuse.utils.console import warn
 
-_ROWS_TO_JOIN = 8_192
 _FAR = 10.0
 """Times the range of the training samples: a value farther outside than this is out of range."""
 
@@ -151,14 +150,19 @@ class Model:
 
     def _within_range(self, v: int, values: Tensor) -> Tensor:
         """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
-        bounds = self.bounds[v]
-        return values if bounds is None else values.clamp(*bounds)
+        return values.clamp(*self.bounds[v])
 
     @cached_property
-    def bounds(self) -> list[tuple[Tensor, Tensor] | None]:
-        """Per view the least and the largest scaled value of every column among the training samples that have it."""
-        seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
-        return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
+    def bounds(self) -> list[tuple[Tensor, Tensor]]:
+        """Per view the least and the largest scaled value of every column among the training samples that have it.
+
+        Infinite where none has it.
+        """
+        found = []
+        for v, view in enumerate(self.stored.values):
+            seen, infinite = view[self.stored.present[:, v]], view.new_full(view.shape[1:], torch.inf)
+            found.append((seen.amin(dim=0), seen.amax(dim=0)) if len(seen) else (-infinite, infinite))
+        return found
 
     @cached_property
     def row_index(self) -> RowIndex:
@@ -195,26 +199,11 @@ class Model:
 
         Or of the view's columns on average, whichever is wider.
         """
-        low, high, view = self._far
-        found = []
-        for there, *parts in zip(*(torch.split(part, _ROWS_TO_JOIN) for part in (present, *values)), strict=True):
-            joined = torch.cat(parts, dim=1)
-            inside = (joined >= low) & (joined <= high)
-            found.append((~inside & there[:, view]).any(dim=1))
-        return torch.cat(found).cpu().numpy()
-
-    @cached_property
-    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For the columns of all views the least and the largest value that is not far, and the view of each."""
-        low, high = [], []
-        for view, bounds in zip(self.stored.values, self.bounds, strict=True):
-            least, most = bounds or (view.new_full(view.shape[1:], side) for side in (-torch.inf, torch.inf))
-            slack = _FAR * torch.maximum(most - least, (most - least).mean())
-            low.append(least - slack)
-            high.append(most + slack)
-        counts = torch.tensor([view.shape[1] for view in self.stored.values], device=self.stored.present.device)
-        each = torch.arange(len(counts), device=counts.device)
-        return torch.cat(low), torch.cat(high), each.repeat_interleave(counts)
+        found = torch.zeros_like(present)
+        for v, (view, (low, high)) in enumerate(zip(values, self.bounds, strict=True)):
+            slack = _FAR * torch.maximum(high - low, (high - low).mean())
+            found[:, v] = ~((view >= low - slack) & (view <= high + slack)).all(dim=1)
+        return (found & present).any(dim=1).cpu().numpy()
 
 
 def warn_of_far(ids: NDArray[Any], n: int) -> None:
