@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.neighbors import samples as search
+from viewfuse.neighbors import index as search
 from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     MultiViewIndex,

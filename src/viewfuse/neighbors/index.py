@@ -27,10 +27,10 @@ _BYTES_PER_CHUNK = 8_000_000
 """Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
 _GRAIN, _TINY = 1e-11, 1e-300
 """Differences of squared distances below this share of the largest square are rounding."""
-STRIDE = -0x61C8864680B583EB
-"""An odd number whose multiples are spread evenly over all 64-bit numbers."""
-_FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Of the finaliser of splitmix64."""
+STRIDE = 0x9E3779B97F4A7C15 - 2**64
+"""SplitMix64's increment: an odd number whose multiples are spread evenly over all 64-bit numbers."""
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
+"""SplitMix64's multipliers, as the signed numbers that torch has."""
 _CELLS_AT_A_TIME = 8_000_000
 _CELLS_AMONG_CANDIDATES, _TUNED_FOR, _SPARE_CANDIDATES = 4_000_000, 9, 4
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
@@ -140,14 +140,18 @@ class TieKeys(NamedTuple):
 
 
 def row_keys(keys: Tensor, view: int) -> Tensor:
-    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`.
-
-    The finaliser of splitmix64, with signed shifts: every bit of the result depends on every bit of the key.
-    """
-    keys = keys + view
-    for shift, factor in zip((30, 27), _FACTORS, strict=True):
-        keys = (keys ^ (keys >> shift)) * factor
+    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`."""
+    keys = scramble(keys + view)
     return keys ^ (keys >> 31)
+
+
+def scramble(states: Tensor) -> Tensor:
+    """SplitMix64's hash, in place, without its last shift, which only changes the lower bits.
+
+    Torch shifts in copies of the sign where SplitMix64 shifts in zeros; that costs one of 64 bits.
+    """
+    states.bitwise_xor_(states >> 30).mul_(_FIRST)
+    return states.bitwise_xor_(states >> 27).mul_(_SECOND)
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
