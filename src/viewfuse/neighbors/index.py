@@ -372,13 +372,7 @@ class ViewIndex:
 
 
 class MultiViewIndex:
-    """Finds the neighbours of samples in every view, among the samples that have the view.
-
-    Parameters
-    ----------
-    values : per view a tensor of shape (samples, columns)
-    present : boolean tensor of shape (samples, views)
-    """
+    """Finds the neighbours of samples in every view, among those that have the view; arguments as for `Samples`."""
 
     def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
         self.values, self.present = values, present

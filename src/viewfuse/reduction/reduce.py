@@ -382,13 +382,8 @@ def with_new_words(
     """The front end that tells novel rows by their new words; itself where they have none.
 
     Their words are summed with the weights of their first singular vector, times what makes this sum as long, on
-    average, as the new words of a row are: the one direction stands for all of them.
-
-    Parameters
-    ----------
-    values : rows of a view of words, of shape (samples, columns)
-    novel : of shape (samples,): which of them look like nothing that is known
-    known : reduced rows of known samples, of shape (known samples, components)
+    average, as the new words of a row are: the one direction stands for all of them. Values are rows of a view of
+    words, of which some are novel, and `known` are reduced rows of other samples.
     """
     if front_end.how != "words" or not novel.any() or not len(known):
         return front_end

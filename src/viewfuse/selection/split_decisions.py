@@ -222,7 +222,7 @@ def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int |
     (results/clusters). With each cluster comes the view that alone shows the two, None where all together do.
     """
     found: dict[int, int | None] = {}
-    each = [rows for rows in (np.flatnonzero(labels == label) for label in np.unique(labels)) if len(rows)]
+    each = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     level = LEVEL / (len(each) * len(look.values))
     for rows in each:
         if len(rows) < 2 * LEAST:

@@ -22,14 +22,9 @@ Sides = NDArray[np.bool_]
 
 
 def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float | None:
-    """How likely so few samples lie at the border, if they are as many there as on the emptier side.
+    """How likely so few points, (samples, columns), lie at the border, if there are as many as on the emptier side.
 
     None where samples are so few that not even an empty border would be unlikely.
-
-    Parameters
-    ----------
-    points : of shape (samples, columns)
-    sides : booleans of shape (samples,)
     """
     rows = np.linspace(0, len(sides) - 1, min(len(sides), _ROWS)).astype(np.int64)
     sides = sides[rows]
