@@ -42,31 +42,21 @@ _FAR = 10.0
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network with the reduced and scaled training samples, among which new ones find their neighbours.
+    """A trained network with the reduced and scaled training samples, among which new ones find their neighbours."""
 
-    Attributes
-    ----------
-    names, columns, offsets : of the views that it was fitted on
-    method : places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
-    left_out : of the training samples, see `viewfuse.fitted.novelty`; earlier versions lack some of it
-    sharpness : the power of soft assignments, in models of earlier versions
-    calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
-    batches : the effects of batches, which are taken out of reduced samples
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the views that it was fitted on, as are columns and offsets
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
-    method: Any
+    method: Any  # places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
     filler: Filler
     reduction: Reduction
     scaler: Scaler
     stored: Samples
     network: Any
-    left_out: LeftOut
-    sharpness: float = 1.0
-    calibration: Calibration | None = None
-    batches: Batches | None = None
+    left_out: LeftOut  # of the training samples; earlier versions lack some of it
+    sharpness: float = 1.0  # the power of soft assignments, in models of earlier versions
+    calibration: Calibration | None = None  # what makes soft assignments chances; None leaves them alone
+    batches: Batches | None = None  # the effects of batches, which are taken out of reduced samples
 
     def to(self, device: torch.device) -> Model:
         """The model on `device`: itself where it is there already, else a copy."""

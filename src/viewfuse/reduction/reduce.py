@@ -49,27 +49,16 @@ Asked = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a view is, and the numbers that say so, all over its present rows; by default nothing is known.
+    """What a view is, and the numbers that say so, all over its present rows; by default nothing is known."""
 
-    Attributes
-    ----------
-    name : "measurements", "counts", "words", "links", "intensities" or "binary", see `kind_of`
-    zeros : share of cells that are zero
-    whole : share of other cells that are whole numbers
-    least, largest : bounds of all cells
-    tail : largest value over the mean of the cells that are not zero; 0 where some value is negative
-    per_row : median number of cells of a row that are not zero
-    units : largest standard deviation of a column over the median of those that are not constant
-    """
-
-    name: str = "measurements"
-    zeros: float = 0.0
-    whole: float = 0.0
-    least: float = 0.0
+    name: str = "measurements"  # or "counts", "words", "links", "intensities", "binary", see `kind_of`
+    zeros: float = 0.0  # share of cells that are zero
+    whole: float = 0.0  # share of other cells that are whole numbers
+    least: float = 0.0  # of all cells, as is the largest
     largest: float = 0.0
-    tail: float = 0.0
-    per_row: float = 0.0
-    units: float = 1.0
+    tail: float = 0.0  # largest value over the mean of the cells that are not zero; 0 where some value is negative
+    per_row: float = 0.0  # median number of cells of a row that are not zero
+    units: float = 1.0  # largest standard deviation of a column over the median of those that are not constant
 
     @property
     def said(self) -> str:
@@ -125,27 +114,16 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
 
 @dataclass(frozen=True, eq=False)
 class FrontEnd:
-    """What `fit_front_end` found for one view.
+    """What `fit_front_end` found for one view."""
 
-    Attributes
-    ----------
-    how : one of `HOW`, but never "auto"
-    kind : what the view is, and the numbers that say so
-    transform : what is done to rows before they are projected
-    mean, axes : float32 of shape (columns,) and (columns, components); `axes` has no components where `how` is "none"
-    kept : share of the variance of transformed rows that the components keep
-    length : 0, or the typical length of projected rows, each of which is then given length 1
-    low, high : float32 bounds of every column, of shape (columns,), empty where `how` is "none"
-    """
-
-    how: str
+    how: str  # one of `HOW`, but never "auto"
     kind: Kind
-    transform: Transform
-    mean: NDArray[np.float32]
-    axes: NDArray[np.float32]
-    kept: float
-    length: float
-    low: NDArray[np.float32]
+    transform: Transform  # what is done to rows before they are projected
+    mean: NDArray[np.float32]  # of shape (columns,); empty where `how` is "none", as are the bounds
+    axes: NDArray[np.float32]  # of shape (columns, components); without components where `how` is "none"
+    kept: float  # share of the variance of transformed rows that the components keep
+    length: float  # 0, or the typical length of projected rows, each of which is then given length 1
+    low: NDArray[np.float32]  # bounds of every column, of shape (columns,)
     high: NDArray[np.float32]
 
     @property
