@@ -22,14 +22,7 @@ from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares
-from viewfuse.neighbors.index import (
-    RowIndex,
-    Samples,
-    find_rows,
-    index_new_samples,
-    index_rows,
-    index_training_set,
-)
+from viewfuse.neighbors.index import RowIndex, Samples, index_new_samples, index_training_set
 from viewfuse.reduction.reduce import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
@@ -95,9 +88,7 @@ class Model:
 
     def locate(self, values: list[Tensor], present: Tensor) -> Samples:
         """Reduced and scaled samples, as `tensors` gives them, with their neighbours among the stored ones."""
-        stored = self.stored
-        known = find_rows(self.row_index, stored.values, stored.present, values, present)
-        return index_new_samples(values, present, stored, known)
+        return index_new_samples(values, present, self.stored, self.row_index.find(values, present))
 
     def tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
         """Reduced and scaled values of samples, and who is present."""
@@ -157,7 +148,7 @@ class Model:
     @cached_property
     def row_index(self) -> RowIndex:
         """Finds stored samples by their values."""
-        return index_rows(self.stored.values, self.stored.present)
+        return RowIndex(self.stored.values, self.stored.present)
 
     @cached_property
     def fences(self) -> Fences:
@@ -171,8 +162,7 @@ class Model:
 
     def known_rows(self, samples: Samples) -> NDArray[np.int64]:
         """Which stored sample each one is, of shape (samples,); -1 if none."""
-        stored = self.stored
-        return find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present).cpu().numpy()
+        return self.row_index.find(samples.values, samples.present).cpu().numpy()
 
     def unseen_words(self, views: Views) -> NDArray[np.float64]:
         """The shares of unseen words, see `unseen_shares`; without columns where none were measured in training."""

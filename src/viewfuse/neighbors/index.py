@@ -220,12 +220,12 @@ def index_training_set(values: Sequence[Tensor], present: Tensor, depth: int) ->
     """
     index = MultiViewIndex(values, present)
     neighbor_ids = index.neighbors_of_own(depth)
-    first = find_rows(index_rows(values, present), values, present, values, present)
+    first = RowIndex(values, present).find(values, present)
     return Samples(values, present, neighbor_ids[first], index)
 
 
 def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
-    """Samples whose neighbours are stored ones; `known` as of `find_rows`: these have the neighbours of that sample."""
+    """Samples whose neighbours are stored ones; `known`, of `RowIndex.find`, says who has those of a stored sample."""
     neighbor_ids, new = stored.neighbor_ids[known.clamp(min=0)], known == NO_NEIGHBOR
     index = stored.index or MultiViewIndex(stored.values, stored.present)
     new_values = [view[new] for view in values]
@@ -233,38 +233,31 @@ def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples
     return Samples(values, present, neighbor_ids)
 
 
-class RowIndex(NamedTuple):
-    """Fingerprints of stored samples in ascending order, and the row that each belongs to."""
+class RowIndex:
+    """Finds samples by all their values and by which views they have."""
 
-    keys: Tensor
-    rows: Tensor
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self._values, self._present = values, present
+        self._keys, self._rows = fingerprints(values, present).sort(stable=True)
 
-
-def index_rows(values: Sequence[Tensor], present: Tensor) -> RowIndex:
-    """Index samples by all their values and by which views they have."""
-    return RowIndex(*fingerprints(values, present).sort(stable=True))
-
-
-def find_rows(
-    index: RowIndex, values: Sequence[Tensor], present: Tensor, new_values: Sequence[Tensor], new_present: Tensor
-) -> Tensor:
-    """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NO_NEIGHBOR if none."""
-    keys = fingerprints(new_values, new_present)
-    place = torch.searchsorted(index.keys, keys)
-    found, likely = torch.full_like(place, NO_NEIGHBOR), torch.arange(len(keys), device=keys.device)
-    while True:
-        likely = likely[place[likely] < len(index.keys)]
-        likely = likely[index.keys[place[likely]] == keys[likely]]
-        if not len(likely):
-            return found
-        rows = index.rows[place[likely]]
-        # Different samples can have one fingerprint, so the values decide; the next row may have it, too.
-        equal = (present[rows] == new_present[likely]).all(dim=1)
-        for view, new_view in zip(values, new_values, strict=True):
-            equal &= (view[rows] == new_view[likely]).all(dim=1)
-        found[likely[equal]] = rows[equal]
-        likely = likely[~equal]
-        place[likely] += 1
+    def find(self, values: Sequence[Tensor], present: Tensor) -> Tensor:
+        """The row of each sample, of shape (samples,): the first that is equal to the bit, NO_NEIGHBOR if none is."""
+        keys = fingerprints(values, present)
+        place = torch.searchsorted(self._keys, keys)
+        found, likely = torch.full_like(place, NO_NEIGHBOR), torch.arange(len(keys), device=keys.device)
+        while True:
+            likely = likely[place[likely] < len(self._keys)]
+            likely = likely[self._keys[place[likely]] == keys[likely]]
+            if not len(likely):
+                return found
+            rows = self._rows[place[likely]]
+            # Different samples can have one fingerprint, so the values decide; the next row may have it, too.
+            equal = (self._present[rows] == present[likely]).all(dim=1)
+            for known, view in zip(self._values, values, strict=True):
+                equal &= (known[rows] == view[likely]).all(dim=1)
+            found[likely[equal]] = rows[equal]
+            likely = likely[~equal]
+            place[likely] += 1
 
 
 def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: int) -> tuple[Tensor, Tensor]:
