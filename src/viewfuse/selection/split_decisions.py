@@ -44,9 +44,7 @@ from viewfuse.selection.tree import (
     PER_GROUP,
     Tree,
     cluster_tree,
-    nearest,
     nearest_different,
-    neighbor_graph,
     principal,
 )
 from viewfuse.selection.valley import LEVEL, valley_p_value
@@ -228,9 +226,8 @@ def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int |
         if len(rows) < 2 * LEAST:
             continue
         some, size, label = look.take(rows), len(rows) / (len(labels) / len(each)), int(labels[rows[0]])
-        ids = some.neighbors()
-        for sides in _first_cut(some.embedding, ids, seed):
-            strength = -crossing(agreement(neighbor_graph(nearest(some.embedding), ids), sides))
+        for sides in _first_cut(some.embedding, some.neighbors, seed):
+            strength = -crossing(agreement(some.graph, sides))
             if strength * min(1.0, size * sides.mean()) ** 0.5 >= 1.7:
                 found[label] = None
         alone = (v for v in range(len(look.values)) if _parted_by(some, v, _LEAST_ISLAND / size, level, seed))
