@@ -50,7 +50,7 @@ def lots_of(queries, pool):
 
 
 def nearest(queries, pool, count, *, same):
-    return search.nearest(queries, pool, lots_of(queries, pool), count, same=same)
+    return search.nearest(queries, search.centred(pool), lots_of(queries, pool), count, same=same)
 
 
 def indexed(pool):

@@ -153,7 +153,7 @@ class Model:
     @cached_property
     def fences(self) -> Fences:
         """Beyond which samples are outliers."""
-        return Fences.of(self.stored)
+        return Fences(self.stored)
 
     @cached_property
     def surroundings(self) -> Surroundings:

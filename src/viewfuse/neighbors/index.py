@@ -47,21 +47,14 @@ def centred(pool: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return centre, exact - centre, (exact - centre).square().sum(dim=1)
 
 
-def nearest(
-    queries: Tensor, pool: Tensor | tuple[Tensor, Tensor, Tensor], ties: TieKeys, count: int, *, same: bool
-) -> Tensor:
-    """Rows of `pool` closest to each query, in Euclidean distance, exactly; ties are broken by random keys.
+def nearest(queries: Tensor, pool: tuple[Tensor, Tensor, Tensor], ties: TieKeys, count: int, *, same: bool) -> Tensor:
+    """Rows of a pool, which is `centred`, closest to each query, in Euclidean distance; random keys break ties.
 
     Returns an int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too
-    small.
-
-    Parameters
-    ----------
-    pool : tensor of shape (rows, columns), or what `centred` makes of it
-    same : the queries are the pool, and no row is its own neighbour
+    small. With `same` the queries are the pool, and no row is its own neighbour.
     """
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=queries.device)
-    centre, rows, lengths = centred(pool) if isinstance(pool, Tensor) else pool
+    centre, rows, lengths = pool
     found = min(count, len(rows) - same)
     if found <= 0 or not len(queries):
         return neighbor_ids
@@ -318,7 +311,7 @@ class ViewIndex:
         if is_large and self._lists is not None:
             return self.among(queries, self._lists(queries, wanted), ties, count, same=same)
         is_kept = not same and not is_large and len(self._keys) * self._view.shape[1] <= _CELLS_KEPT
-        return nearest(queries, self._points if is_kept else self._pool(), ties, count, same=same)
+        return nearest(queries, self._points if is_kept else centred(self._pool()), ties, count, same=same)
 
     def _pool(self) -> Tensor:
         return self._view if self._rows is None else self._view[self._rows]
@@ -339,7 +332,7 @@ class ViewIndex:
         pool = self._pool()
 
         def exactly(rows: Tensor) -> Tensor:
-            return nearest(pool[rows], pool, TieKeys(self._keys[rows], self._keys), _TUNED_FOR, same=False)
+            return nearest(pool[rows], centred(pool), TieKeys(self._keys[rows], self._keys), _TUNED_FOR, same=False)
 
         return inverted_lists(pool, exactly)
 
