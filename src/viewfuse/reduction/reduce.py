@@ -51,7 +51,7 @@ Asked = str | Mapping[str, str]
 class Kind:
     """What a view is, and the numbers that say so, all over its present rows; by default nothing is known."""
 
-    name: str = "measurements"  # or "counts", "words", "links", "intensities", "binary", see `kind_of`
+    name: str = "measurements"  # or "counts", "words", "links", "intensities", "binary", see `_name`
     zeros: float = 0.0  # share of cells that are zero
     whole: float = 0.0  # share of other cells that are whole numbers
     least: float = 0.0  # of all cells, as is the largest
@@ -67,14 +67,7 @@ class Kind:
 
 
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
-    """Look at the present rows of a view of shape (samples, columns).
-
-    A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
-    with fewer than 500 other cells in the median row, and "links" are 99 % zeros and nearly all
-    others 1 (who cites whom); "counts" are whole numbers, the largest of which is
-    more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
-    100 for 10; all else are "intensities".
-    """
+    """Look at the present rows of a view of shape (samples, columns)."""
     cells = int(present.sum()) * values.shape[1]
     sums, ends, per_row = np.zeros(3), [], []
     for part in parts_of(values, present):
@@ -103,7 +96,7 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
     if least < 0 or largest == 0:
         return "measurements"
     if zeros >= 0.9 and per_row < 500:  # a sequenced cell shows more genes than a text has words
-        # Two rows seldom share a column, and other cells tell that something is there, and hardly how often.
+        # Of links (who cites whom) two rows seldom share a column, and other cells hardly tell how often.
         return "links" if zeros >= 0.99 and whole == 1 and largest <= 1.1 * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
