@@ -215,8 +215,7 @@ def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int |
     """The clusters, by labels of shape (samples,), that fall into two, each about as large as a cluster.
 
     What the tree shows as one may come apart in k-means: the tree of each cluster alone is cut once, and its neighbours
-    are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer. Of some
-    1,400 clusters of 15 real sets six had a strength of more than 1.65, all of them two digits of Handwritten in one
+    are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer
     (results/clusters). With each cluster comes the view that alone shows the two, None where all together do.
     """
     found: dict[int, int | None] = {}
