@@ -30,6 +30,7 @@ from viewfuse.fitted.explanation import (
 from viewfuse.fitted.manifest import _names_one_file, read_file
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.index import Samples
+from viewfuse.reduction.reduce import Reduction, no_front_end
 
 
 def units(n=29, seed=0):
@@ -130,6 +131,9 @@ class Moves:
     def members(self, samples, stored):
         return samples.neighbor_ids
 
+    def decode(self, network, embedding):
+        return torch.split(embedding, [2, 1], dim=1)
+
 
 def samples_of(values, present, ids):
     return Samples([torch.tensor(view) for view in values], torch.tensor(present), torch.tensor(ids))
@@ -209,11 +213,13 @@ def test_far_is_ten_times_the_range_of_the_column_or_of_the_view():
 
 
 def test_rebuilt_values_stay_within_those_of_the_samples_that_have_the_view():
-    model = moving_model(training_samples())
-    found = model._within_range(0, torch.tensor([[-5.0, 50], [3, 9], [7, 10]]))
-    assert found.tolist() == [[0, 10], [3, 10], [4, 10]]
+    scaler = Scaler("standard", (np.zeros(2), np.zeros(1)), (np.ones(2), np.ones(1)))
+    reduction = Reduction((no_front_end(2), no_front_end(1)))
+    model = replace(moving_model(training_samples()), scaler=scaler, reduction=reduction)
+    found = model.rebuild(torch.tensor([[-5.0, 50, -3], [3, 9, 0], [7, 10, 2]]))
+    assert [own.tolist() for own in found] == [[[0, 10], [3, 10], [4, 10]], [[-1], [0], [1]]]
     nobody = replace(training_samples(), present=torch.tensor([[True, False]] * 3))
-    assert moving_model(nobody)._within_range(1, torch.tensor([[77.0]])).tolist() == [[77.0]]
+    assert torch.tensor([[77.0]]).clamp(*moving_model(nobody).bounds[1]).tolist() == [[77.0]]
 
 
 def test_what_is_not_finite_is_told_with_its_row():

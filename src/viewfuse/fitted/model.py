@@ -125,13 +125,10 @@ class Model:
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]
         if not parts[0]:
             raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
-        views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
+        # None beyond those of the training samples: no negative counts, constants stay.
+        views = [torch.cat(found)[:n].clamp(*own) for *found, own in zip(*parts, self.bounds, strict=True)]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
         return [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
-
-    def _within_range(self, v: int, values: Tensor) -> Tensor:
-        """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
-        return values.clamp(*self.bounds[v])
 
     @cached_property
     def bounds(self) -> list[tuple[Tensor, Tensor]]:

@@ -32,7 +32,6 @@ from viewfuse.selection.split_evidence import (
     LEAST,
     NO_BORDER,
     Look,
-    Sides,
     agreement,
     crossing,
     evidence,
@@ -47,7 +46,7 @@ from viewfuse.selection.tree import (
     nearest_different,
     principal,
 )
-from viewfuse.selection.valley import LEVEL, valley_p_value
+from viewfuse.selection.valley import LEVEL, Sides, valley_p_value
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)

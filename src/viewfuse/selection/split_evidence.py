@@ -32,7 +32,7 @@ from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
-from viewfuse.selection.valley import valley_p_value
+from viewfuse.selection.valley import Sides, valley_p_value
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
@@ -43,7 +43,6 @@ _CRISP = 0.76
 """Where Gaussians are split with more agreement than this, any crisp split may come for free (results/clusters)."""
 NO_BORDER = 0.995
 """Sides that agree so well have no border whose density would tell anything (results/clusters)."""
-Sides = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
