@@ -75,9 +75,9 @@ def test_effects_are_differences_of_means_in_deviations(monkeypatch, cells, is_s
 
 def test_the_second_best_cluster_is_the_likeliest_of_the_others():
     chances = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2], [0.1, 0.0, 0.9]], np.float32)
-    labels, sure = second_best(chances, np.array([1, 0, 2]))
+    labels, sure = second_best(chances)
     assert (labels.tolist(), sure.tolist()) == ([2, 1, 0], pytest.approx([0.3, 0.4, 0.1]))
-    labels, sure = second_best(np.ones((2, 1), np.float32), np.zeros(2, np.int64))
+    labels, sure = second_best(np.ones((2, 1), np.float32))
     assert (labels.tolist(), sure.tolist()) == ([-1, -1], [0, 0])
 
 
