@@ -25,7 +25,7 @@ ALL = (1, 200)
 
 
 def decided(look, seed=0):
-    tree = cluster_tree(look.embedding, look.neighbors(), seed)
+    tree = cluster_tree(look.embedding, look.neighbors, seed)
     found = splits_tested(tree, look, ["a", "b"], torch.Generator().manual_seed(seed))
     return number_decision(found, len(look), ALL)
 
@@ -321,14 +321,14 @@ def literal_islands(points, values, present, labels, seed):
             torch.from_numpy(points[rows]), whole[None][:0], [torch.from_numpy(view) for view in views],
             torch.from_numpy(present[rows]), whole[:, :0],
         )  # fmt: skip
-        first = splits_of(cluster_tree(some.embedding, some.neighbors(), seed))
+        first = splits_of(cluster_tree(some.embedding, some.neighbors, seed))
         if not first:
             continue
         sides = np.isin(np.arange(len(rows)), first[0].right)
         far = np.square(points[rows][:, None].astype(float) - points[rows]).sum(axis=2)
         np.fill_diagonal(far, np.inf)
         embedded, seen = np.zeros((2, len(rows), len(rows)))
-        for i, ids in enumerate(some.neighbors().tolist()):
+        for i, ids in enumerate(some.neighbors.tolist()):
             for j in far[i].argsort()[:9]:
                 embedded[i, j] += 1
                 embedded[j, i] += 1

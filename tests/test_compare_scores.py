@@ -154,6 +154,12 @@ def test_the_fit_never_sees_the_view_that_is_held_out():
     assert without_view(Views(views), 0)[0].arrays[0] == pytest.approx(np.float32(views[1]))
 
 
+def test_a_view_that_is_left_out_takes_its_offset_with_it():
+    table = np.random.default_rng(0).random((20, 2)).astype(np.float32)
+    shown, _ = without_view(Views([1.7e9 + np.arange(20)[:, None] / 7, table]), 0)
+    assert np.array_equal(shown.in_units().arrays[0], table)
+
+
 def test_held_out_agreement_orders_methods_without_labels(tmp_path):
     views, _ = three_views()
     methods = {"nonsense": Told(), "kmeans": viewfuse.methods.MeanKMeans()}

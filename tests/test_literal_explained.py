@@ -30,6 +30,7 @@ from viewfuse.fitted.explanation import (
 from viewfuse.fitted.manifest import _names_one_file, read_file
 from viewfuse.fitted.model import Model
 from viewfuse.neighbors.index import Samples
+from viewfuse.reduction.reduce import Reduction, no_front_end
 
 
 def units(n=29, seed=0):
@@ -74,9 +75,9 @@ def test_effects_are_differences_of_means_in_deviations(monkeypatch, cells, is_s
 
 def test_the_second_best_cluster_is_the_likeliest_of_the_others():
     chances = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2], [0.1, 0.0, 0.9]], np.float32)
-    labels, sure = second_best(chances, np.array([1, 0, 2]))
+    labels, sure = second_best(chances)
     assert (labels.tolist(), sure.tolist()) == ([2, 1, 0], pytest.approx([0.3, 0.4, 0.1]))
-    labels, sure = second_best(np.ones((2, 1), np.float32), np.zeros(2, np.int64))
+    labels, sure = second_best(np.ones((2, 1), np.float32))
     assert (labels.tolist(), sure.tolist()) == ([-1, -1], [0, 0])
 
 
@@ -129,6 +130,9 @@ class Moves:
 
     def members(self, samples, stored):
         return samples.neighbor_ids
+
+    def decode(self, network, embedding):
+        return torch.split(embedding, [2, 1], dim=1)
 
 
 def samples_of(values, present, ids):
@@ -194,10 +198,8 @@ def training_samples():
     return samples_of(values, [[True, True], [True, False], [False, True]], [[[0], [0]]] * 3)
 
 
-@pytest.mark.parametrize("at_a_time", [8_192, 2])
-def test_far_is_ten_times_the_range_of_the_column_or_of_the_view(monkeypatch, at_a_time):
+def test_far_is_ten_times_the_range_of_the_column_or_of_the_view():
     """Ranges are 4 and 0, so 2 on average: 40 about the first column, 20 about the second, 20 about the other view."""
-    monkeypatch.setattr(fitted_model, "_ROWS_TO_JOIN", at_a_time)
     model = moving_model(training_samples())
     cases = [
         ([0, 10], [0], [1, 1], False), ([44, 10], [0], [1, 1], False), ([44.1, 10], [0], [1, 1], True),
@@ -211,11 +213,13 @@ def test_far_is_ten_times_the_range_of_the_column_or_of_the_view(monkeypatch, at
 
 
 def test_rebuilt_values_stay_within_those_of_the_samples_that_have_the_view():
-    model = moving_model(training_samples())
-    found = model._within_range(0, torch.tensor([[-5.0, 50], [3, 9], [7, 10]]))
-    assert found.tolist() == [[0, 10], [3, 10], [4, 10]]
+    scaler = Scaler("standard", (np.zeros(2), np.zeros(1)), (np.ones(2), np.ones(1)))
+    reduction = Reduction((no_front_end(2), no_front_end(1)))
+    model = replace(moving_model(training_samples()), scaler=scaler, reduction=reduction)
+    found = model.rebuild(torch.tensor([[-5.0, 50, -3], [3, 9, 0], [7, 10, 2]]))
+    assert [own.tolist() for own in found] == [[[0, 10], [3, 10], [4, 10]], [[-1], [0], [1]]]
     nobody = replace(training_samples(), present=torch.tensor([[True, False]] * 3))
-    assert moving_model(nobody)._within_range(1, torch.tensor([[77.0]])).tolist() == [[77.0]]
+    assert torch.tensor([[77.0]]).clamp(*moving_model(nobody).bounds[1]).tolist() == [[77.0]]
 
 
 def test_what_is_not_finite_is_told_with_its_row():

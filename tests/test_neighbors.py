@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import reference
 from viewfuse.methods.urrl.config import Config
 from viewfuse.neighbors import approximate as candidates
-from viewfuse.neighbors import samples
-from viewfuse.neighbors import samples as search
+from viewfuse.neighbors import index as search
 from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     MultiViewIndex,
@@ -51,7 +50,7 @@ def lots_of(queries, pool):
 
 
 def nearest(queries, pool, count, *, same):
-    return search.nearest(queries, pool, lots_of(queries, pool), count, same=same)
+    return search.nearest(queries, search.centred(pool), lots_of(queries, pool), count, same=same)
 
 
 def indexed(pool):
@@ -206,7 +205,7 @@ def test_a_pool_that_is_kept_finds_what_a_new_one_does(n, count, seed):
 
 
 def test_large_pools_are_not_kept(monkeypatch):
-    monkeypatch.setattr(samples, "_CELLS_KEPT", 39)
+    monkeypatch.setattr(search, "_CELLS_KEPT", 39)
     index, find = indexed(torch.randn(10, 4))
     find(torch.randn(1, 4), 3)
     assert "_points" not in vars(index)
@@ -264,7 +263,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
     pytest.importorskip("faiss")
     queries = crowd if same else crowd[:500] + 0.01
     truth = nearest(queries, crowd, 9, same=same)
-    monkeypatch.setattr(samples, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
     index = MultiViewIndex([crowd], there(crowd))
 
     def find(index, rows, depth=9):
@@ -279,7 +278,7 @@ def test_large_pools_are_searched_through_candidates(crowd, same, monkeypatch):
 
 def test_without_faiss_the_search_is_exact(crowd, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(samples, "_EXACT_ROWS", {"cpu": 1000})
+    monkeypatch.setattr(search, "_EXACT_ROWS", {"cpu": 1000})
     found = indexed(crowd)[1](crowd[:50], 5)
     assert torch.equal(found, nearest(crowd[:50], crowd, 5, same=False))
     assert "pip install faiss-cpu, or in a checkout of viewfuse pip install -e '.[ann]'" in caplog.text

@@ -172,14 +172,14 @@ def outlying_set(seed=0):
 def test_outliers_are_those_of_the_literal_rule_and_groups_are_none():
     values, present = outlying_set()
     stored = index_training_set([torch.from_numpy(one) for one in values], torch.from_numpy(present), 9)
-    found = Fences.of(stored).outlying(stored, stored)
+    found = Fences(stored).outlying(stored)
     np.testing.assert_allclose(found, literal_outlying([one.astype(float) for one in values], present), rtol=1e-5)
     assert [np.flatnonzero(one).tolist() for one in found.T] == [[3, 50], [3, 71]]
 
 
 def test_equal_samples_are_no_outliers():
     stored = index_training_set([torch.ones(20, 2)], torch.ones(20, 1, dtype=torch.bool), 9)
-    assert not Fences.of(stored).outlying(stored, stored).any()
+    assert not Fences(stored).outlying(stored).any()
 
 
 def test_an_estimator_names_outliers_and_goes_on_after_it_was_saved(tmp_path):

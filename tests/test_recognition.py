@@ -10,10 +10,9 @@ from hypothesis import given
 from test_neighbors import incomplete_data
 from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
-    find_rows,
+    RowIndex,
     fingerprints,
     index_new_samples,
-    index_rows,
     index_training_set,
 )
 
@@ -22,14 +21,14 @@ from viewfuse.neighbors.index import (
 def test_stored_samples_are_found_and_changed_ones_are_not(data):
     values, mask, _ = data
     tensors, present = [torch.from_numpy(view) for view in values], torch.from_numpy(mask)
-    index = index_rows(tensors, present)
-    assert find_rows(index, tensors, present, tensors, present).tolist() == list(range(len(mask)))
+    index = RowIndex(tensors, present)
+    assert index.find(tensors, present).tolist() == list(range(len(mask)))
     moved = [view + 1e-3 for view in tensors]
-    assert (find_rows(index, tensors, present, moved, present) == NO_NEIGHBOR).all()
+    assert (index.find(moved, present) == NO_NEIGHBOR).all()
     if mask.shape[1] > 1:
         other = present.clone()
         other[:, 0] = ~other[:, 0]
-        assert (find_rows(index, tensors, present, tensors, other) == NO_NEIGHBOR).all()
+        assert (index.find(tensors, other) == NO_NEIGHBOR).all()
 
 
 def test_equal_fingerprints_are_not_enough(monkeypatch):
@@ -38,10 +37,10 @@ def test_equal_fingerprints_are_not_enough(monkeypatch):
         lambda values, present: torch.zeros(len(present), dtype=torch.int64),
     )
     stored, present = [torch.tensor([[1.0], [2.0]])], torch.ones(2, 1, dtype=torch.bool)
-    index = index_rows(stored, present)
-    found = find_rows(index, stored, present, [torch.tensor([[1.0], [3.0]])], present)
+    index = RowIndex(stored, present)
+    found = index.find([torch.tensor([[1.0], [3.0]])], present)
     assert found.tolist() == [0, NO_NEIGHBOR]
-    assert find_rows(index, stored, present, [torch.tensor([[1.0]])], ~present[:1]).tolist() == [NO_NEIGHBOR]
+    assert index.find([torch.tensor([[1.0]])], ~present[:1]).tolist() == [NO_NEIGHBOR]
 
 
 @pytest.mark.parametrize("n_prints", [1, 3])
@@ -56,14 +55,14 @@ def test_samples_with_one_fingerprint_keep_their_own_neighbours(n_prints, monkey
     wanted = index_new_samples(new, present[:20], stored, known).neighbor_ids
     full = fingerprints
     monkeypatch.setattr("viewfuse.neighbors.index.fingerprints", lambda *data: full(*data) % n_prints)
-    collided = index_rows(values, present)
+    collided = RowIndex(values, present)
     assert torch.equal(index_training_set(values, present, 4).neighbor_ids, stored.neighbor_ids)
-    found = find_rows(collided, values, present, new, present[:20])
+    found = collided.find(new, present[:20])
     assert torch.equal(found, known)
     assert torch.equal(index_new_samples(new, present[:20], stored, found).neighbor_ids, wanted)
     for view in values:
         view[5] = view[2]
-    twins = find_rows(index_rows(values, present), values, present, values, present)
+    twins = RowIndex(values, present).find(values, present)
     assert twins.tolist() == [*range(5), 2, *range(6, 40)]  # of equal samples the first
 
 
@@ -83,4 +82,4 @@ def test_samples_of_zeros_are_told_apart_by_their_views():
     """A missing view holds zeros; so may one that is there."""
     values, present = [torch.ones(2, 1), torch.zeros(2, 1)], torch.tensor([[True, True], [True, False]])
     assert len(fingerprints(values, present).unique()) == 2  # tie-break keys depend on it
-    assert find_rows(index_rows(values, present), values, present, values, present).tolist() == [0, 1]
+    assert RowIndex(values, present).find(values, present).tolist() == [0, 1]

@@ -50,7 +50,7 @@ def literal_agreement(table, sides, among):
 
 def test_agreement_is_cohens_kappa_of_both_ends_of_an_edge():
     look, labels = a_look((9, 6, 7))
-    graph, rng = edges(look.neighbors()[:, 0].numpy()), np.random.default_rng(0)
+    graph, rng = edges(look.neighbors[:, 0].numpy()), np.random.default_rng(0)
     sides, among = rng.random(len(labels)) < 0.3, rng.random(len(labels)) < 0.8
     assert agreement(graph, sides, among) == pytest.approx(literal_agreement(graph.toarray(), sides, among))
     assert np.isnan(agreement(graph, np.zeros(len(labels), dtype=bool)))
@@ -76,7 +76,7 @@ def test_whether_a_valley_is_asked_for_depends_on_all_views_together(monkeypatch
 def test_neighbors_of_a_look_are_its_own():
     look, _ = a_look((20, 9))
     some = look.take(np.arange(3, 29, 2))
-    ids, values, present = some.neighbors(), some.values[1].double().numpy(), some.present[:, 1].numpy()
+    ids, values, present = some.neighbors, some.values[1].double().numpy(), some.present[:, 1].numpy()
     for i in np.flatnonzero(present):
         others = sorted((np.square(values[i] - values[j]).sum(), j) for j in np.flatnonzero(present) if j != i)
         assert sorted(ids[i, 1][ids[i, 1] >= 0].tolist()) == sorted(j for _, j in others[:9])
@@ -115,9 +115,9 @@ def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap()
     for points in (even, apart):
         values = torch.from_numpy(np.concatenate([points, rng.normal(size=(300, 1)) * 0.3], axis=1)).float()
         look = Look(values, values[None], [values], torch.ones(300, 1, dtype=torch.bool), values)
-        found.append(np.mean(border_gaps(look, look.neighbors(), points[:, 0] > 0)))
+        found.append(np.mean(border_gaps(look, points[:, 0] > 0)))
     assert found[1] > 0.4 > 0.25 > found[0]
-    assert border_gaps(look, look.neighbors(), np.zeros(300, dtype=bool)) == [[]]  # nothing crosses
+    assert border_gaps(look, np.zeros(300, dtype=bool)) == [[]]  # nothing crosses
 
 
 def test_true_sides_are_evident_in_all_views_and_halves_of_one_group_are_not():
@@ -200,7 +200,7 @@ def test_groups_of_copies_are_found_by_the_embedding():
     views = [torch.randn(3, width, generator=torch.Generator().manual_seed(width))[kind] for width in (8, 5)]
     points = torch.cat(views, dim=1)
     look = Look(points, torch.stack([points, points]), views, torch.ones(100, 2, dtype=torch.bool), points)
-    assert (look.neighbors() == NO_NEIGHBOR).all()
+    assert (look.neighbors == NO_NEIGHBOR).all()
     found = evidence(look, kind > 0, 3, torch.Generator().manual_seed(0))
     assert (found.agreement, found.alone) == (1.0, None)
     assert all(np.isnan(one) for one in found.held_out)
@@ -212,9 +212,9 @@ def test_a_view_of_copies_and_one_without_neighbours_have_no_gaps():
     sides = np.asarray(labels) == 1
     values = [look.values[0], torch.ones_like(look.values[1])]
     same = type(look)(look.embedding, look.hidden, values, look.present, look.table)
-    ids = same.neighbors()
+    ids = same.neighbors
     assert (ids[:, 1] == NO_NEIGHBOR).all()
-    ours, nothing = border_gaps(same, ids, sides)
+    ours, nothing = border_gaps(same, sides)
     assert len(ours) == 2
-    assert ours == border_gaps(look, look.neighbors(), sides)[0]
+    assert ours == border_gaps(look, sides)[0]
     assert nothing == []

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.neighbors import samples as search
+from viewfuse.neighbors import index as search
 from viewfuse.neighbors.index import (
     NO_NEIGHBOR,
     MultiViewIndex,
+    RowIndex,
     TieKeys,
     ViewIndex,
-    find_rows,
     fingerprints,
     index_new_samples,
-    index_rows,
     index_training_set,
     row_keys,
 )
@@ -186,10 +185,10 @@ def test_a_new_sample_has_the_same_neighbours_alone_and_in_any_batch():
     values, present = torch_data(*tied_views(rng, 150))
     stored = index_training_set(values, present, 9)
     new_values, new_present = torch_data(*tied_views(rng, 40))
-    known = find_rows(index_rows(values, present), values, present, new_values, new_present)
+    known = RowIndex(values, present).find(new_values, new_present)
     together = index_new_samples(new_values, new_present, stored, known).neighbor_ids
     for i in range(40):
         alone = index_new_samples([x[[i]] for x in new_values], new_present[[i]], stored, known[[i]]).neighbor_ids
         assert torch.equal(alone[0], together[i])
-    again = find_rows(index_rows(values, present), values, present, values, present)
+    again = RowIndex(values, present).find(values, present)
     assert torch.equal(index_new_samples(values, present, stored, again).neighbor_ids, stored.neighbor_ids)

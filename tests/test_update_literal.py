@@ -20,7 +20,7 @@ from viewfuse.methods.number_of_clusters import NewKind
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
-from viewfuse.neighbors.index import Samples, index_rows
+from viewfuse.neighbors.index import Samples
 from viewfuse.selection.rules import clustering_weight
 
 
@@ -70,7 +70,7 @@ def test_old_samples_keep_their_neighbours_and_equal_ones_have_the_same():
     """The third sample is new, the fourth is the first one again, the fifth the third."""
     stored = replace(samples_of([1.0, 2, 3, 1, 3]), neighbor_ids=torch.arange(10, 15).reshape(5, 1, 1))
     model = SimpleNamespace(stored=replace(samples_of([1.0, 2]), neighbor_ids=torch.tensor([[[1]], [[0]]])))
-    found = updating._with_former_neighbors(stored, index_rows(stored.values, stored.present), model)
+    found = updating._with_former_neighbors(stored, model)
     assert found.neighbor_ids.ravel().tolist() == [1, 0, 12, 1, 12]
     assert found.values is stored.values
 

@@ -55,11 +55,8 @@ def checked(
     log: Callable[[str], None],
 ) -> ToCompare:
     """What is asked for, each part checked."""
-    n_clusters, count, n_views = (
-        checked_count("n_clusters", n_clusters),
-        checked_count("seeds", seeds),
-        len(views.names),
-    )
+    n_clusters, count = checked_count("n_clusters", n_clusters), checked_count("seeds", seeds)
+    n_views = len(views.names)
     if count > _MOST_SEEDS:
         raise wrong("seeds", f"at most {_MOST_SEEDS:,}", seeds)
     check_samples(views, n_clusters)
@@ -202,13 +199,7 @@ def take_plan(folder: Path, plan: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class RunFile:
-    """Where a run is kept.
-
-    Attributes
-    ----------
-    mark : of what it is a run; a file with another mark counts as none
-    n_samples : that it has labels of
-    """
+    """Where a run of so many samples is kept; a file with another `mark` is of something else, and counts as none."""
 
     folder: Path
     method: str
@@ -236,13 +227,13 @@ class RunFile:
             facts = unsealed(self.path.read_bytes())
             if facts["mark"] != self.mark or facts["failed"]:
                 return None
-            held_out, seconds, memory = (
-                np.nan if facts[name] is None else float(facts[name]) for name in (HELD_OUT, *COSTS)
-            )
+            numbers: dict[str, Any] = {
+                name: np.nan if facts[name] is None else float(facts[name]) for name in (HELD_OUT, *COSTS)
+            }
             labels = np.array(facts["labels"])
             is_whole = labels.shape == (self.n_samples,) and labels.dtype.kind == "i"
             if not is_whole or not 0 <= labels.min() <= labels.max() < 2**31:
                 return None
-            return Run(self.method, self.missing_rate, self.seed, labels.astype(np.int64), held_out, seconds, memory)
+            return Run(self.method, self.missing_rate, self.seed, labels.astype(np.int64), **numbers)
         except _BROKEN:
             return None

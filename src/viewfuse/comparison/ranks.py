@@ -85,12 +85,7 @@ def mean_scores(sets: Mapping[str, Comparison], metric: str) -> tuple[list[str],
 
 
 def ranks_of(names: Sequence[str], scores: NDArray[np.float64]) -> Ranks:
-    """Rank methods on every data set, and test whether their mean ranks differ.
-
-    Parameters
-    ----------
-    scores : of shape (data sets, methods), the higher the better; a method with a NaN is left out
-    """
+    """Rank methods on every data set, and test whether their mean ranks differ; a method with a NaN is left out."""
     places = [i for i in range(len(names)) if not np.isnan(scores[:, i]).any()]
     count, k = len(scores), len(places)
     if k < 2 or count < 2:

@@ -269,11 +269,7 @@ def held_out_agreement(views: Views, view: int, labels: NDArray[np.int64], n_clu
 
     Every cluster counts the same, whatever its size. Of a cluster with m of n samples, chance is (m - 1) / (n - 1):
     the mean over all ways to shuffle the labels. Clusters that are asked for but not found count as 0, and so does one
-    cluster of all samples.
-
-    Parameters
-    ----------
-    labels : of shape (samples,); -1 where a sample has none
+    cluster of all samples. Labels, of shape (samples,), are -1 where a sample has none.
     """
     rows = views.mask[:, view] & (labels >= 0)
     own, n = labels[rows], int(rows.sum())
@@ -297,5 +293,5 @@ def held_out_agreement(views: Views, view: int, labels: NDArray[np.int64], n_clu
 
 def _part(views: Views, places: Sequence[int]) -> Views:
     """Some of the views."""
-    named = {name: tuple(getattr(views, name)[v] for v in places) for name in ("names", "arrays", "columns")}
+    named = {name: tuple(getattr(views, name)[v] for v in places) for name in ("names", "arrays", "columns", "offsets")}
     return views.replace(mask=views.mask[:, list(places)], **named)

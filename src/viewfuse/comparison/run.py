@@ -139,30 +139,28 @@ def _runs(views: Views, asked: ToCompare, device: str, n_jobs: int | None, folde
 
 
 def _do_runs(left: Mapping[int, tuple[Any, ...]], keep: Callable[[int, Run], None], log: Log, **how: Any) -> None:
-    """Do runs, and keep each as soon as it is done; a method that ends its process has failed, the others continue.
+    """Do the runs that are left, by number; `keep` takes each out of `left` as soon as it is done.
 
-    Parameters
-    ----------
-    left : by number the runs that are not kept yet
+    A method that ends its process has failed, the others continue.
     """
-    while left:
-        numbers, jobs = list(left), list(left.values())
+    numbers, jobs = list(left), list(left.values())
 
-        def begin(place: int, jobs: Sequence[tuple[Any, ...]] = jobs) -> None:
-            name, estimator, rate, seed, *_ = jobs[place]
-            if any("epochs" in one or one == "config" for one in estimator.get_params(deep=False)):  # it takes long
-                log(f"{name}, rate {rate:g}, seed {seed} begins")
+    def begin(place: int) -> None:
+        name, estimator, rate, seed, *_ = jobs[place]
+        if any("epochs" in one or one == "config" for one in estimator.get_params(deep=False)):  # it takes long
+            log(f"{name}, rate {rate:g}, seed {seed} begins")
 
-        def finish(place: int, run: Run, numbers: Sequence[int] = numbers) -> None:
-            keep(numbers[place], run)
+    def finish(place: int, run: Run) -> None:
+        keep(numbers[place], run)
 
-        try:
-            run_jobs(_masked_and_done, jobs, begun=begin, done=finish, **how)
-        except WorkerLost as error:
-            lost = next(iter(left.values()))[0]  # all runs before the lost one are done
-            for number, (name, _, rate, seed, *_) in list(left.items()):
-                if name == lost:
-                    keep(number, Run(name, rate, seed, None, failed=str(error)))
+    try:
+        run_jobs(_masked_and_done, jobs, begun=begin, done=finish, **how)
+    except WorkerLost as error:
+        lost = next(iter(left.values()))[0]  # all runs before the lost one are done
+        for number, (name, _, rate, seed, *_) in list(left.items()):
+            if name == lost:
+                keep(number, Run(name, rate, seed, None, failed=str(error)))
+        _do_runs(left, keep, log, **how)
 
 
 def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: Views, asked: ToCompare) -> Run:

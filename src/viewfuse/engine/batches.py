@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from viewfuse.errors import SettingError
-from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
+from viewfuse.neighbors.index import NO_NEIGHBOR, STRIDE, Samples, scramble
 from viewfuse.utils import memory
 from viewfuse.utils.settings import Advice, Setting, checked_count
 
@@ -37,10 +37,6 @@ _BYTES_PER_WEIGHT = 40
 """Weight, gradient and Adam's two moments take 16; the rest is what a recorded step keeps beside them."""
 _LEAST_BYTES = 256 * 2**20  # activations of a step, whatever the weights
 _SHARE = 0.8  # of the free memory; the rest is left for samples, libraries and others
-# SplitMix64's increment and multipliers, as the signed 64-bit numbers that torch has.
-_INCREMENT = 0x9E3779B97F4A7C15 - 2**64
-_FIRST = 0xBF58476D1CE4E5B9 - 2**64
-_SECOND = 0x94D049BB133111EB - 2**64
 _BITS = 23  # of a uniform number: with a half added, that is as much as float32 holds exactly
 
 
@@ -209,7 +205,7 @@ def epoch_keys(seeds: Sequence[int], epoch: int) -> Tensor:
 
 def shuffled(keys: Tensor, n: int) -> Tensor:
     """Row numbers in random order: for keys of shape (seeds,), of shape (seeds, n)."""
-    return _scramble(keys[:, None] + _counters(n, keys.device)).argsort(dim=1)
+    return scramble(keys[:, None] + _counters(n, keys.device)).argsort(dim=1)
 
 
 def segments(key: Tensor, places: Tensor, count: int) -> Tensor:
@@ -232,7 +228,7 @@ class RandomNumbers:
         """The next numbers between 0 and 1, neither of which is reached; float32 of shape (seeds, count)."""
         if count not in self._counters:
             self._counters[count] = _counters(count, self._keys.device)
-        bits = _scramble(self._keys + self._counters[count]).bitwise_right_shift_(64 - _BITS)  # the upper ones
+        bits = scramble(self._keys + self._counters[count]).bitwise_right_shift_(64 - _BITS)  # the upper ones
         self._keys += _stride(count)
         return bits.float().mul_(2.0**-_BITS).add_(0.5 + 2.0 ** (-_BITS - 1))
 
@@ -243,7 +239,7 @@ class RandomNumbers:
         """
         count = prod(shape[1:])
         hashes = -(-count // 4)
-        states = _scramble(self._keys + _counters(hashes, self._keys.device))
+        states = scramble(self._keys + _counters(hashes, self._keys.device))
         self._keys += _stride(hashes)
         # All bits are used here, so SplitMix64's last shift is needed, and without copies of the sign.
         pieces = states.bitwise_xor_((states >> 31).bitwise_and_(2**33 - 1)).view(torch.int16)[:, :count]
@@ -251,23 +247,13 @@ class RandomNumbers:
         return ((pieces >= dropped - 2**15) * (1.0 / (1.0 - rate))).view(shape)
 
 
-def _scramble(states: Tensor) -> Tensor:
-    """SplitMix64's hash, in place.
-
-    Only its upper bits are used, so its last shift, which changes the lower ones, is left out. Torch shifts in copies
-    of the sign where SplitMix64 shifts in zeros; that costs one of 64 bits.
-    """
-    states.bitwise_xor_(states >> 30).mul_(_FIRST)
-    return states.bitwise_xor_(states >> 27).mul_(_SECOND)
-
-
 def _counters(count: int, device: torch.device) -> Tensor:
-    return torch.arange(count, device=device) * _INCREMENT
+    return torch.arange(count, device=device) * STRIDE
 
 
 def _stride(count: int) -> int:
     """How far keys go where `count` numbers are drawn: modulo 2**64, as torch's signed numbers wrap."""
-    return (count * _INCREMENT + 2**63) % 2**64 - 2**63
+    return (count * STRIDE + 2**63) % 2**64 - 2**63
 
 
 def _states(seed: int, epoch: int) -> NDArray[np.uint64]:

@@ -132,11 +132,10 @@ def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
             kinds = ("whole numbers", "fractions") if share > kind.whole else ("fractions", "whole numbers")
             fault = "view {!r}: nearly all values are {}, the model was fitted on {}".format(model.names[v], *kinds)
             warn(OutOfRangeWarning(f"{fault}; are these counts in one place and logarithms in the other?"))
-    for v, (bounds, front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
+    for v, ((low, high), front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
         values = new.values[v][new.present[:, v]]
-        if bounds is None or front_end.how != "none" or len(values) < _ENOUGH:
+        if front_end.how != "none" or len(values) < _ENOUGH:
             continue
-        low, high = bounds
         slack = _ROUNDING * torch.maximum(low.abs(), high.abs())
         shifted = ((values < low - slack).all(dim=0) | (values > high + slack).all(dim=0)).nonzero()[:, 0].tolist()
         if shifted:

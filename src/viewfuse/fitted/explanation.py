@@ -121,7 +121,7 @@ def explain(
         views.names,
         labels,
         confidence,
-        *second_best(probabilities, labels),
+        *second_best(probabilities),
         weights=_weights(model, samples),
         donors=_donors(model, samples, training_ids),
         sizes=np.bincount(labels, minlength=n_clusters),
@@ -173,15 +173,13 @@ def frame_of(sheet: Sheet) -> pd.DataFrame:
     return pd.DataFrame(sheet.rows, columns=list(sheet.header))
 
 
-def second_best(
-    probabilities: NDArray[np.float32], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The likeliest cluster besides the label, and its probability; -1 and 0 where there is no other."""
+def second_best(probabilities: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The likeliest cluster but one, and its probability; -1 and 0 where there is no other."""
     rows = np.arange(len(probabilities))
     if probabilities.shape[1] == 1:
         return np.full(len(rows), -1), np.zeros(len(rows), dtype=np.float32)
     others = probabilities.copy()
-    others[rows, labels] = -1.0
+    others[rows, probabilities.argmax(axis=1)] = -1.0
     second = others.argmax(axis=1)
     return second, others[rows, second]
 

@@ -22,52 +22,34 @@ from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares
-from viewfuse.neighbors.index import (
-    RowIndex,
-    Samples,
-    find_rows,
-    index_new_samples,
-    index_rows,
-    index_training_set,
-)
+from viewfuse.neighbors.index import RowIndex, Samples, index_new_samples, index_training_set
 from viewfuse.reduction.reduce import Asked, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS, Fences
 from viewfuse.utils.console import warn
 
-_ROWS_TO_JOIN = 8_192
 _FAR = 10.0
 """Times the range of the training samples: a value farther outside than this is out of range."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network with the reduced and scaled training samples, among which new ones find their neighbours.
+    """A trained network with the reduced and scaled training samples, among which new ones find their neighbours."""
 
-    Attributes
-    ----------
-    names, columns, offsets : of the views that it was fitted on
-    method : places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
-    left_out : of the training samples, see `viewfuse.fitted.novelty`; earlier versions lack some of it
-    sharpness : the power of soft assignments, in models of earlier versions
-    calibration : what makes soft assignments chances, see `viewfuse.selection.confidence`; None leaves them alone
-    batches : the effects of batches, which are taken out of reduced samples
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the views that it was fitted on, as are columns and offsets
     columns: tuple[Sequence[Hashable], ...]
     offsets: tuple[Offset, ...]
-    method: Any
+    method: Any  # places samples; all that is asked of one is in `viewfuse.methods.network.PlacingNetwork`
     filler: Filler
     reduction: Reduction
     scaler: Scaler
     stored: Samples
     network: Any
-    left_out: LeftOut
-    sharpness: float = 1.0
-    calibration: Calibration | None = None
-    batches: Batches | None = None
+    left_out: LeftOut  # of the training samples; earlier versions lack some of it
+    sharpness: float = 1.0  # the power of soft assignments, in models of earlier versions
+    calibration: Calibration | None = None  # what makes soft assignments chances; None leaves them alone
+    batches: Batches | None = None  # the effects of batches, which are taken out of reduced samples
 
     def to(self, device: torch.device) -> Model:
         """The model on `device`: itself where it is there already, else a copy."""
@@ -106,9 +88,7 @@ class Model:
 
     def locate(self, values: list[Tensor], present: Tensor) -> Samples:
         """Reduced and scaled samples, as `tensors` gives them, with their neighbours among the stored ones."""
-        stored = self.stored
-        known = find_rows(self.row_index, stored.values, stored.present, values, present)
-        return index_new_samples(values, present, stored, known)
+        return index_new_samples(values, present, self.stored, self.row_index.find(values, present))
 
     def tensors(self, views: Views) -> tuple[list[Tensor], Tensor]:
         """Reduced and scaled values of samples, and who is present."""
@@ -145,30 +125,32 @@ class Model:
         parts = [self.method.decode(self.network, embedding[part]) for part in rows]
         if not parts[0]:
             raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
-        views = [self._within_range(v, torch.cat(found)[:n]) for v, found in enumerate(zip(*parts, strict=True))]
+        # None beyond those of the training samples: no negative counts, constants stay.
+        views = [torch.cat(found)[:n].clamp(*own) for *found, own in zip(*parts, self.bounds, strict=True)]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
         return [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
 
-    def _within_range(self, v: int, values: Tensor) -> Tensor:
-        """Scaled values of a view, none beyond those of the training samples: no negative counts, constants stay."""
-        bounds = self.bounds[v]
-        return values if bounds is None else values.clamp(*bounds)
-
     @cached_property
-    def bounds(self) -> list[tuple[Tensor, Tensor] | None]:
-        """Per view the least and the largest scaled value of every column among the training samples that have it."""
-        seen = [view[self.stored.present[:, v]] for v, view in enumerate(self.stored.values)]
-        return [(view.amin(dim=0), view.amax(dim=0)) if len(view) else None for view in seen]
+    def bounds(self) -> list[tuple[Tensor, Tensor]]:
+        """Per view the least and the largest scaled value of every column among the training samples that have it.
+
+        Infinite where none has it.
+        """
+        found = []
+        for v, view in enumerate(self.stored.values):
+            seen, infinite = view[self.stored.present[:, v]], view.new_full(view.shape[1:], torch.inf)
+            found.append((seen.amin(dim=0), seen.amax(dim=0)) if len(seen) else (-infinite, infinite))
+        return found
 
     @cached_property
     def row_index(self) -> RowIndex:
         """Finds stored samples by their values."""
-        return index_rows(self.stored.values, self.stored.present)
+        return RowIndex(self.stored.values, self.stored.present)
 
     @cached_property
     def fences(self) -> Fences:
         """Beyond which samples are outliers."""
-        return Fences.of(self.stored)
+        return Fences(self.stored)
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -177,8 +159,7 @@ class Model:
 
     def known_rows(self, samples: Samples) -> NDArray[np.int64]:
         """Which stored sample each one is, of shape (samples,); -1 if none."""
-        stored = self.stored
-        return find_rows(self.row_index, stored.values, stored.present, samples.values, samples.present).cpu().numpy()
+        return self.row_index.find(samples.values, samples.present).cpu().numpy()
 
     def unseen_words(self, views: Views) -> NDArray[np.float64]:
         """The shares of unseen words, see `unseen_shares`; without columns where none were measured in training."""
@@ -195,26 +176,11 @@ class Model:
 
         Or of the view's columns on average, whichever is wider.
         """
-        low, high, view = self._far
-        found = []
-        for there, *parts in zip(*(torch.split(part, _ROWS_TO_JOIN) for part in (present, *values)), strict=True):
-            joined = torch.cat(parts, dim=1)
-            inside = (joined >= low) & (joined <= high)
-            found.append((~inside & there[:, view]).any(dim=1))
-        return torch.cat(found).cpu().numpy()
-
-    @cached_property
-    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For the columns of all views the least and the largest value that is not far, and the view of each."""
-        low, high = [], []
-        for view, bounds in zip(self.stored.values, self.bounds, strict=True):
-            least, most = bounds or (view.new_full(view.shape[1:], side) for side in (-torch.inf, torch.inf))
-            slack = _FAR * torch.maximum(most - least, (most - least).mean())
-            low.append(least - slack)
-            high.append(most + slack)
-        counts = torch.tensor([view.shape[1] for view in self.stored.values], device=self.stored.present.device)
-        each = torch.arange(len(counts), device=counts.device)
-        return torch.cat(low), torch.cat(high), each.repeat_interleave(counts)
+        found = torch.zeros_like(present)
+        for v, (view, (low, high)) in enumerate(zip(values, self.bounds, strict=True)):
+            slack = _FAR * torch.maximum(high - low, (high - low).mean())
+            found[:, v] = ~((view >= low - slack) & (view <= high + slack)).all(dim=1)
+        return (found & present).any(dim=1).cpu().numpy()
 
 
 def warn_of_far(ids: NDArray[Any], n: int) -> None:

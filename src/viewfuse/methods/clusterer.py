@@ -85,7 +85,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         self.n_clusters_, self._n_features_out = len(self.cluster_centers_), self.embedding_.shape[1]
 
     def _outlying(self, model: Model, samples: Samples) -> NDArray[np.bool_]:
-        return np.asarray(model.fences.outlying(samples, model.stored).any(axis=1))
+        return np.asarray(model.fences.outlying(samples).any(axis=1))
 
     def _clusters(self) -> NDArray[np.int64]:
         """The clusters of the training samples, of shape (samples,), those of outliers too."""

@@ -42,7 +42,7 @@ from viewfuse.selection.split_decisions import (
     without_view,
 )
 from viewfuse.selection.split_evidence import LEAST, Look, splits_of
-from viewfuse.selection.tree import cluster_tree, nearest, neighbor_graph, principal
+from viewfuse.selection.tree import cluster_tree, principal
 from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.settings import check_choice
 
@@ -183,7 +183,7 @@ class _Tested:
     ) -> None:
         self._look, self._labels, self._novel, self._names, self._seed = look, labels, novel, names, seed
         self._generator = torch.Generator().manual_seed(seed)
-        self._graph = neighbor_graph(nearest(look.embedding), look.neighbors())
+        self._graph = look.graph
         self._weights = np.asarray(self._graph.sum(axis=1)).ravel()
         self._records: list[dict[str, Any]] = []
 
@@ -227,7 +227,7 @@ class _Tested:
     def _divided(self, rows: NDArray[np.int64], facts: dict[str, Any]) -> list[NewKind]:
         """Samples that stand, as one kind or as what the splits of their tree leave."""
         look = self._look.take(rows)
-        for first in splits_of(cluster_tree(look.embedding, look.neighbors(), self._seed % 2**32))[:1]:
+        for first in splits_of(cluster_tree(look.embedding, look.neighbors, self._seed % 2**32))[:1]:
             sides = rows[first.left], rows[first.right]
             between = self._test(*sides)
             if between["stands"]:

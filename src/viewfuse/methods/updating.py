@@ -37,7 +37,7 @@ from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
 from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
 from viewfuse.methods.urrl.stages import embed_stored, joint_stage
-from viewfuse.neighbors.index import RowIndex, Samples, find_rows, index_rows, index_training_set
+from viewfuse.neighbors.index import RowIndex, Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
 from viewfuse.reduction.reduce import Reduction, with_new_words
 from viewfuse.selection.confidence import mean_confidence
@@ -76,8 +76,7 @@ class Enlarged(NamedTuple):
             new = model.locate(*model.tensors(views))
         values = [torch.cat(pair) for pair in zip(model.stored.values, new.values, strict=True)]
         present = torch.cat([model.stored.present, new.present])
-        rows = index_rows(values, present)
-        stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), rows, model)
+        stored = _with_former_neighbors(index_training_set(values, present, model.method.neighbor_depth), model)
         numbers = np.flatnonzero(model.in_use)
         joined = replace(with_clusters(model, numbers), stored=stored, left_out=model.left_out.joined_by(words))
         own = np.searchsorted(numbers, np.concatenate([labels, placed]))
@@ -89,10 +88,10 @@ class Enlarged(NamedTuple):
         return np.where(is_old & ~self.novel, self.labels, UNKNOWN)
 
 
-def _with_former_neighbors(stored: Samples, rows: RowIndex, model: Model) -> Samples:
+def _with_former_neighbors(stored: Samples, model: Model) -> Samples:
     """Samples of which the first are those of a model, and keep their neighbours; equal samples have the same."""
     neighbor_ids = torch.cat([model.stored.neighbor_ids, stored.neighbor_ids[len(model.stored) :]])
-    first = find_rows(rows, stored.values, stored.present, stored.values, stored.present)
+    first = RowIndex(stored.values, stored.present).find(stored.values, stored.present)
     return replace(stored, neighbor_ids=neighbor_ids[first])
 
 

@@ -27,10 +27,10 @@ _BYTES_PER_CHUNK = 8_000_000
 """Of distances held at a time: few enough for the cache of a CPU; a GPU holds four times as many."""
 _GRAIN, _TINY = 1e-11, 1e-300
 """Differences of squared distances below this share of the largest square are rounding."""
-STRIDE = -0x61C8864680B583EB
-"""An odd number whose multiples are spread evenly over all 64-bit numbers."""
-_FACTORS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Of the finaliser of splitmix64."""
+STRIDE = 0x9E3779B97F4A7C15 - 2**64
+"""SplitMix64's increment: an odd number whose multiples are spread evenly over all 64-bit numbers."""
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
+"""SplitMix64's multipliers, as the signed numbers that torch has."""
 _CELLS_AT_A_TIME = 8_000_000
 _CELLS_AMONG_CANDIDATES, _TUNED_FOR, _SPARE_CANDIDATES = 4_000_000, 9, 4
 _EXACT_ROWS = {"cpu": 30_000, "cuda": 50_000}
@@ -47,21 +47,14 @@ def centred(pool: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return centre, exact - centre, (exact - centre).square().sum(dim=1)
 
 
-def nearest(
-    queries: Tensor, pool: Tensor | tuple[Tensor, Tensor, Tensor], ties: TieKeys, count: int, *, same: bool
-) -> Tensor:
-    """Rows of `pool` closest to each query, in Euclidean distance, exactly; ties are broken by random keys.
+def nearest(queries: Tensor, pool: tuple[Tensor, Tensor, Tensor], ties: TieKeys, count: int, *, same: bool) -> Tensor:
+    """Rows of a pool, which is `centred`, closest to each query, in Euclidean distance; random keys break ties.
 
     Returns an int64 tensor of shape (queries, count): row numbers, nearest first, NO_NEIGHBOR where the pool is too
-    small.
-
-    Parameters
-    ----------
-    pool : tensor of shape (rows, columns), or what `centred` makes of it
-    same : the queries are the pool, and no row is its own neighbour
+    small. With `same` the queries are the pool, and no row is its own neighbour.
     """
     neighbor_ids = torch.full((len(queries), count), NO_NEIGHBOR, dtype=torch.int64, device=queries.device)
-    centre, rows, lengths = centred(pool) if isinstance(pool, Tensor) else pool
+    centre, rows, lengths = pool
     found = min(count, len(rows) - same)
     if found <= 0 or not len(queries):
         return neighbor_ids
@@ -140,14 +133,18 @@ class TieKeys(NamedTuple):
 
 
 def row_keys(keys: Tensor, view: int) -> Tensor:
-    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`.
-
-    The finaliser of splitmix64, with signed shifts: every bit of the result depends on every bit of the key.
-    """
-    keys = keys + view
-    for shift, factor in zip((30, 27), _FACTORS, strict=True):
-        keys = (keys ^ (keys >> shift)) * factor
+    """What `TieKeys` needs of the rows of a view, given their keys, see `content_keys`."""
+    keys = scramble(keys + view)
     return keys ^ (keys >> 31)
+
+
+def scramble(states: Tensor) -> Tensor:
+    """SplitMix64's hash, in place, without its last shift, which only changes the lower bits.
+
+    Torch shifts in copies of the sign where SplitMix64 shifts in zeros; that costs one of 64 bits.
+    """
+    states.bitwise_xor_(states >> 30).mul_(_FIRST)
+    return states.bitwise_xor_(states >> 27).mul_(_SECOND)
 
 
 def fingerprints(values: Sequence[Tensor], present: Tensor) -> Tensor:
@@ -216,12 +213,12 @@ def index_training_set(values: Sequence[Tensor], present: Tensor, depth: int) ->
     """
     index = MultiViewIndex(values, present)
     neighbor_ids = index.neighbors_of_own(depth)
-    first = find_rows(index_rows(values, present), values, present, values, present)
+    first = RowIndex(values, present).find(values, present)
     return Samples(values, present, neighbor_ids[first], index)
 
 
 def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples, known: Tensor) -> Samples:
-    """Samples whose neighbours are stored ones; `known` as of `find_rows`: these have the neighbours of that sample."""
+    """Samples whose neighbours are stored ones; `known`, of `RowIndex.find`, says who has those of a stored sample."""
     neighbor_ids, new = stored.neighbor_ids[known.clamp(min=0)], known == NO_NEIGHBOR
     index = stored.index or MultiViewIndex(stored.values, stored.present)
     new_values = [view[new] for view in values]
@@ -229,38 +226,31 @@ def index_new_samples(values: Sequence[Tensor], present: Tensor, stored: Samples
     return Samples(values, present, neighbor_ids)
 
 
-class RowIndex(NamedTuple):
-    """Fingerprints of stored samples in ascending order, and the row that each belongs to."""
+class RowIndex:
+    """Finds samples by all their values and by which views they have."""
 
-    keys: Tensor
-    rows: Tensor
+    def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
+        self._values, self._present = values, present
+        self._keys, self._rows = fingerprints(values, present).sort(stable=True)
 
-
-def index_rows(values: Sequence[Tensor], present: Tensor) -> RowIndex:
-    """Index samples by all their values and by which views they have."""
-    return RowIndex(*fingerprints(values, present).sort(stable=True))
-
-
-def find_rows(
-    index: RowIndex, values: Sequence[Tensor], present: Tensor, new_values: Sequence[Tensor], new_present: Tensor
-) -> Tensor:
-    """Which stored sample each new one is, to the bit: int64 tensor of shape (new samples,), NO_NEIGHBOR if none."""
-    keys = fingerprints(new_values, new_present)
-    place = torch.searchsorted(index.keys, keys)
-    found, likely = torch.full_like(place, NO_NEIGHBOR), torch.arange(len(keys), device=keys.device)
-    while True:
-        likely = likely[place[likely] < len(index.keys)]
-        likely = likely[index.keys[place[likely]] == keys[likely]]
-        if not len(likely):
-            return found
-        rows = index.rows[place[likely]]
-        # Different samples can have one fingerprint, so the values decide; the next row may have it, too.
-        equal = (present[rows] == new_present[likely]).all(dim=1)
-        for view, new_view in zip(values, new_values, strict=True):
-            equal &= (view[rows] == new_view[likely]).all(dim=1)
-        found[likely[equal]] = rows[equal]
-        likely = likely[~equal]
-        place[likely] += 1
+    def find(self, values: Sequence[Tensor], present: Tensor) -> Tensor:
+        """The row of each sample, of shape (samples,): the first that is equal to the bit, NO_NEIGHBOR if none is."""
+        keys = fingerprints(values, present)
+        place = torch.searchsorted(self._keys, keys)
+        found, likely = torch.full_like(place, NO_NEIGHBOR), torch.arange(len(keys), device=keys.device)
+        while True:
+            likely = likely[place[likely] < len(self._keys)]
+            likely = likely[self._keys[place[likely]] == keys[likely]]
+            if not len(likely):
+                return found
+            rows = self._rows[place[likely]]
+            # Different samples can have one fingerprint, so the values decide; the next row may have it, too.
+            equal = (self._present[rows] == present[likely]).all(dim=1)
+            for known, view in zip(self._values, values, strict=True):
+                equal &= (known[rows] == view[likely]).all(dim=1)
+            found[likely[equal]] = rows[equal]
+            likely = likely[~equal]
+            place[likely] += 1
 
 
 def neighbor_lists(neighbor_ids: Tensor, available: Tensor, present: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -321,7 +311,7 @@ class ViewIndex:
         if is_large and self._lists is not None:
             return self.among(queries, self._lists(queries, wanted), ties, count, same=same)
         is_kept = not same and not is_large and len(self._keys) * self._view.shape[1] <= _CELLS_KEPT
-        return nearest(queries, self._points if is_kept else self._pool(), ties, count, same=same)
+        return nearest(queries, self._points if is_kept else centred(self._pool()), ties, count, same=same)
 
     def _pool(self) -> Tensor:
         return self._view if self._rows is None else self._view[self._rows]
@@ -342,7 +332,7 @@ class ViewIndex:
         pool = self._pool()
 
         def exactly(rows: Tensor) -> Tensor:
-            return nearest(pool[rows], pool, TieKeys(self._keys[rows], self._keys), _TUNED_FOR, same=False)
+            return nearest(pool[rows], centred(pool), TieKeys(self._keys[rows], self._keys), _TUNED_FOR, same=False)
 
         return inverted_lists(pool, exactly)
 
@@ -368,13 +358,7 @@ class ViewIndex:
 
 
 class MultiViewIndex:
-    """Finds the neighbours of samples in every view, among the samples that have the view.
-
-    Parameters
-    ----------
-    values : per view a tensor of shape (samples, columns)
-    present : boolean tensor of shape (samples, views)
-    """
+    """Finds the neighbours of samples in every view, among those that have the view; arguments as for `Samples`."""
 
     def __init__(self, values: Sequence[Tensor], present: Tensor) -> None:
         self.values, self.present = values, present

@@ -31,18 +31,11 @@ _NOTHING, _ROUNDING = 1e-10, 1e-14
 
 
 class Components(NamedTuple):
-    """Directions, and what they keep.
+    """Directions, and what they keep."""
 
-    Attributes
-    ----------
-    mean : of the rows, of shape (columns,); zeros where rows are not centred
-    axes : orthonormal columns, of shape (columns, components), by falling variance
-    kept : share of the sum of squares about `mean` that lies along the axes, 0 to 1
-    """
-
-    mean: Numbers
-    axes: Numbers
-    kept: float = 1.0
+    mean: Numbers  # of the rows, of shape (columns,); zeros where rows are not centred
+    axes: Numbers  # orthonormal columns, of shape (columns, components), by falling variance
+    kept: float = 1.0  # share of the sum of squares about the mean that lies along the axes
 
     def project(self, part: Values) -> Numbers:
         """Rows of shape (rows, columns) along the axes: of shape (rows, components)."""

@@ -49,27 +49,16 @@ Asked = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a view is, and the numbers that say so, all over its present rows; by default nothing is known.
+    """What a view is, and the numbers that say so, all over its present rows; by default nothing is known."""
 
-    Attributes
-    ----------
-    name : "measurements", "counts", "words", "links", "intensities" or "binary", see `kind_of`
-    zeros : share of cells that are zero
-    whole : share of other cells that are whole numbers
-    least, largest : bounds of all cells
-    tail : largest value over the mean of the cells that are not zero; 0 where some value is negative
-    per_row : median number of cells of a row that are not zero
-    units : largest standard deviation of a column over the median of those that are not constant
-    """
-
-    name: str = "measurements"
-    zeros: float = 0.0
-    whole: float = 0.0
-    least: float = 0.0
+    name: str = "measurements"  # or "counts", "words", "links", "intensities", "binary", see `_name`
+    zeros: float = 0.0  # share of cells that are zero
+    whole: float = 0.0  # share of other cells that are whole numbers
+    least: float = 0.0  # of all cells, as is the largest
     largest: float = 0.0
-    tail: float = 0.0
-    per_row: float = 0.0
-    units: float = 1.0
+    tail: float = 0.0  # largest value over the mean of the cells that are not zero; 0 where some value is negative
+    per_row: float = 0.0  # median number of cells of a row that are not zero
+    units: float = 1.0  # largest standard deviation of a column over the median of those that are not constant
 
     @property
     def said(self) -> str:
@@ -78,14 +67,7 @@ class Kind:
 
 
 def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
-    """Look at the present rows of a view of shape (samples, columns).
-
-    A view with a negative value holds measurements. Of the others, "binary" holds 0 and 1 only; "words" are 90 % zeros
-    with fewer than 500 other cells in the median row, and "links" are 99 % zeros and nearly all
-    others 1 (who cites whom); "counts" are whole numbers, the largest of which is
-    more than 10 times the mean of those that are not zero (3 times, where more than half are zero), or fractions with
-    100 for 10; all else are "intensities".
-    """
+    """Look at the present rows of a view of shape (samples, columns)."""
     cells = int(present.sum()) * values.shape[1]
     sums, ends, per_row = np.zeros(3), [], []
     for part in parts_of(values, present):
@@ -114,7 +96,7 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
     if least < 0 or largest == 0:
         return "measurements"
     if zeros >= 0.9 and per_row < 500:  # a sequenced cell shows more genes than a text has words
-        # Two rows seldom share a column, and other cells tell that something is there, and hardly how often.
+        # Of links (who cites whom) two rows seldom share a column, and other cells hardly tell how often.
         return "links" if zeros >= 0.99 and whole == 1 and largest <= 1.1 * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
@@ -125,27 +107,16 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
 
 @dataclass(frozen=True, eq=False)
 class FrontEnd:
-    """What `fit_front_end` found for one view.
+    """What `fit_front_end` found for one view."""
 
-    Attributes
-    ----------
-    how : one of `HOW`, but never "auto"
-    kind : what the view is, and the numbers that say so
-    transform : what is done to rows before they are projected
-    mean, axes : float32 of shape (columns,) and (columns, components); `axes` has no components where `how` is "none"
-    kept : share of the variance of transformed rows that the components keep
-    length : 0, or the typical length of projected rows, each of which is then given length 1
-    low, high : float32 bounds of every column, of shape (columns,), empty where `how` is "none"
-    """
-
-    how: str
+    how: str  # one of `HOW`, but never "auto"
     kind: Kind
-    transform: Transform
-    mean: NDArray[np.float32]
-    axes: NDArray[np.float32]
-    kept: float
-    length: float
-    low: NDArray[np.float32]
+    transform: Transform  # what is done to rows before they are projected
+    mean: NDArray[np.float32]  # of shape (columns,); empty where `how` is "none", as are the bounds
+    axes: NDArray[np.float32]  # of shape (columns, components); without components where `how` is "none"
+    kept: float  # share of the variance of transformed rows that the components keep
+    length: float  # 0, or the typical length of projected rows, each of which is then given length 1
+    low: NDArray[np.float32]  # bounds of every column, of shape (columns,)
     high: NDArray[np.float32]
 
     @property
@@ -382,13 +353,8 @@ def with_new_words(
     """The front end that tells novel rows by their new words; itself where they have none.
 
     Their words are summed with the weights of their first singular vector, times what makes this sum as long, on
-    average, as the new words of a row are: the one direction stands for all of them.
-
-    Parameters
-    ----------
-    values : rows of a view of words, of shape (samples, columns)
-    novel : of shape (samples,): which of them look like nothing that is known
-    known : reduced rows of known samples, of shape (known samples, components)
+    average, as the new words of a row are: the one direction stands for all of them. Values are rows of a view of
+    words, of which some are novel, and `known` are reduced rows of other samples.
     """
     if front_end.how != "words" or not novel.any() or not len(known):
         return front_end

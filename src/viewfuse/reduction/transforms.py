@@ -36,21 +36,15 @@ _NO_WEIGHTS = np.zeros(0, np.float32)
 class Transform:
     """What is done to the rows of a view before components are sought.
 
-    Attributes
-    ----------
-    name : "none"; "standard": columns to deviation 1; "log1p": log(1 + x); "log": rows to one sum, then log(1 + x);
-        "terms": log(1 + x), times the rarity of the column (idf), rows to length 1; "weighted": the same without
-        idf, for values that are weighted already; "links": divided by the roots of the sums of row and column, each
-        and the mean one, so that neither a hub nor a row of one link decides
-    typical : the median row's sum ("log") or length ("terms", "weighted"), or the mean row's sum ("links"), among
-        present rows
-    weights : what every column is multiplied by, of shape (columns,): idf ("terms"), one over its deviation
-        ("standard") or over the root of its sum and the mean one ("links"), else empty
+    "none"; "standard": columns to deviation 1; "log1p": log(1 + x); "log": rows to one sum, then log(1 + x); "terms":
+    log(1 + x), times the rarity of the column (idf), rows to length 1; "weighted": the same without idf, for values
+    that are weighted already; "links": divided by the roots of the sums of row and column, each and the mean one, so
+    that neither a hub nor a row of one link decides.
     """
 
     name: str
-    typical: float = 1.0
-    weights: NDArray[np.float32] = field(default_factory=lambda: _NO_WEIGHTS)
+    typical: float = 1.0  # median sum ("log") or length ("terms", "weighted") of present rows, or mean sum ("links")
+    weights: NDArray[np.float32] = field(default_factory=lambda: _NO_WEIGHTS)  # of the columns; empty where all are 1
 
     def apply(self, part: Values) -> Values:
         """Rows of shape (rows, columns), dense or CSR, transformed in float64; rows of zeros stay zeros."""

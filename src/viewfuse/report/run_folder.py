@@ -130,7 +130,7 @@ def write_evidence_again(folder: Path, model: MultiViewClusterer) -> None:
         raise DataError(f"{samples.path}: the model does not know {unknown[0]!r}; {_CURE}")
     chances = model.soft_labels_[[place[name] for name in ids]]
     labels, confidence = chances.argmax(axis=1), chances.max(axis=1)
-    second, second_confidence = second_best(chances, labels)
+    second, second_confidence = second_best(chances)
     again = model._again().tolist()
     own = [typical_samples(np.flatnonzero(labels == c), confidence) for c in range(len(again))]
     typical = [joined([ids[row] for row in rows.tolist()]) for rows in own]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, isnan, log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,9 +97,7 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
     that holds all the rest lose no neighbours, and tell little); or where clusters tell clearly more, which k-means
     does where they overlap so far that every partition loses most neighbours. What is found in the neighbour graph was
     found by looking at these neighbours: it must lose a quarter fewer, and tell more. The tree looks at the embedding
-    as well: it must be better in all three, by 0.04. On masks 5 to 9, with which that was chosen, 0.03 to 0.05 lose on
-    none of 23 sets; on masks 0 to 4 the tree gains 1.1 points on average and loses 0.6 on one set (Caltech). All else
-    that was found is judged like k-means.
+    as well: it must be better in all three, by 0.04 (results/decisions). All else is judged like k-means.
     """
     by_cluster, by_sample = fewer_leave(other.score, own.score), fewer_leave(other.agreement, own.agreement)
     more = log(max(other.information, 1e-9) / max(own.information, 1e-9))
@@ -261,8 +259,8 @@ def on_batch(labels: NDArray[np.int64], known: NDArray[Any], column: str) -> dic
 AMONG = 5
 
 
-class Fences(NamedTuple):
-    """What sets outliers apart: per view the `usual` distance to the fifth neighbour, the median, and that `beyond`.
+class Fences:
+    """What sets outliers apart: view by view, how far the fifth neighbour among the training samples is.
 
     A sample is an outlier where the logarithm of the distance exceeds the upper quartile plus four times the range of
     the quartiles (Tukey's fence), and the distance five times the median; nowhere where half of the distances are 0.
@@ -270,12 +268,7 @@ class Fences(NamedTuple):
     ones without outliers 7 of 19,757 samples are marked.
     """
 
-    usual: NDArray[np.float64]
-    beyond: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, stored: Samples) -> Fences:
-        """Measure the training samples."""
+    def __init__(self, stored: Samples) -> None:
         usual, beyond = list[float](), list[float]()
         for own in neighbor_distances(stored, stored, AMONG).T:
             far = own[~np.isnan(own)]
@@ -284,18 +277,18 @@ class Fences(NamedTuple):
             if usual[-1] > 0:
                 low, high = np.percentile(np.log(np.maximum(far / usual[-1], 1e-3)), [25, 75])
                 beyond[-1] = usual[-1] * max(5.0, float(np.exp(high + 4.0 * (high - low))))
-        return cls(np.array(usual), np.array(beyond))
+        self._stored, self._usual, self._beyond = stored, np.array(usual), np.array(beyond)
 
-    def outlying(self, samples: Samples, stored: Samples) -> NDArray[np.float64]:
+    def outlying(self, samples: Samples) -> NDArray[np.float64]:
         """How many times as far as usual the fifth neighbour of each is, (samples, views); 0 of those within."""
-        far = neighbor_distances(samples, stored, AMONG)
+        far = neighbor_distances(samples, self._stored, AMONG)
         with np.errstate(invalid="ignore"):
-            return np.where(far > self.beyond, far / np.where(self.usual > 0, self.usual, 1.0), 0.0)
+            return np.where(far > self._beyond, far / np.where(self._usual > 0, self._usual, 1.0), 0.0)
 
 
 def outliers(stored: Samples, names: Sequence[str], ids: NDArray[Any]) -> Outliers:
     """Which training samples lie far from all others in a view that they have, and how far."""
-    times = Fences.of(stored).outlying(stored, stored)
+    times = Fences(stored).outlying(stored)
     columns = zip(names, times.T, strict=True)
     by_view = {name: {str(ids[i]): float(own[i]) for i in np.flatnonzero(own)} for name, own in columns}
     return Outliers(int(times.any(axis=1).sum()), {name: far for name, far in by_view.items() if far}, len(times))

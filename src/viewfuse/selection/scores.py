@@ -78,11 +78,8 @@ def merits(
 ) -> list[Merit]:
     """The merit of each of several partitions, int64 tensors of shape (samples,).
 
-    Parameters
-    ----------
-    neighbor_ids : int64 tensor of shape (samples, views, neighbours): nearest first, NO_NEIGHBOR where there is none
-    n_clusters : how many there should be
-    asked : what the user asked each view to count, see `view_weights`
+    Neighbours are of shape (samples, views, neighbours), nearest first, NO_NEIGHBOR where there is none; `n_clusters`
+    there should be; `asked` is what the user asked each view to count.
     """
     weights, (n, n_views) = view_weights(neighbor_ids, asked), neighbor_ids.shape[:2]
     together = max(1, _PAIRS_TOGETHER // (n_views * max(n * AGREEMENT_DEPTH, n_clusters**2)))

@@ -32,7 +32,6 @@ from viewfuse.selection.split_evidence import (
     LEAST,
     NO_BORDER,
     Look,
-    Sides,
     agreement,
     crossing,
     evidence,
@@ -44,12 +43,10 @@ from viewfuse.selection.tree import (
     PER_GROUP,
     Tree,
     cluster_tree,
-    nearest,
     nearest_different,
-    neighbor_graph,
     principal,
 )
-from viewfuse.selection.valley import LEVEL, valley_p_value
+from viewfuse.selection.valley import LEVEL, Sides, valley_p_value
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
@@ -217,20 +214,18 @@ def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int |
     """The clusters, by labels of shape (samples,), that fall into two, each about as large as a cluster.
 
     What the tree shows as one may come apart in k-means: the tree of each cluster alone is cut once, and its neighbours
-    are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer. Of some
-    1,400 clusters of 15 real sets six had a strength of more than 1.65, all of them two digits of Handwritten in one
+    are asked as for any split. As far as its sides are smaller than the mean cluster they must share fewer
     (results/clusters). With each cluster comes the view that alone shows the two, None where all together do.
     """
     found: dict[int, int | None] = {}
-    each = [rows for rows in (np.flatnonzero(labels == label) for label in np.unique(labels)) if len(rows)]
+    each = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     level = LEVEL / (len(each) * len(look.values))
     for rows in each:
         if len(rows) < 2 * LEAST:
             continue
         some, size, label = look.take(rows), len(rows) / (len(labels) / len(each)), int(labels[rows[0]])
-        ids = some.neighbors()
-        for sides in _first_cut(some.embedding, ids, seed):
-            strength = -crossing(agreement(neighbor_graph(nearest(some.embedding), ids), sides))
+        for sides in _first_cut(some.embedding, some.neighbors, seed):
+            strength = -crossing(agreement(some.graph, sides))
             if strength * min(1.0, size * sides.mean()) ** 0.5 >= 1.7:
                 found[label] = None
         alone = (v for v in range(len(look.values)) if _parted_by(some, v, _LEAST_ISLAND / size, level, seed))

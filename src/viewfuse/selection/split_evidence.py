@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
-from viewfuse.selection.valley import valley_p_value
+from viewfuse.selection.valley import Sides, valley_p_value
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
@@ -42,7 +43,6 @@ _CRISP = 0.76
 """Where Gaussians are split with more agreement than this, any crisp split may come for free (results/clusters)."""
 NO_BORDER = 0.995
 """Sides that agree so well have no border whose density would tell anything (results/clusters)."""
-Sides = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Look:
         values = [view[at] for view in self.values]
         return Look(self.embedding[at], self.hidden[:, at], values, self.present[at], self.table[at])
 
+    @cached_property
     def neighbors(self) -> Tensor:
         """The neighbours in every view among these samples, int64 tensor of shape (samples, views, depth)."""
         ids = self.present.new_full((*self.present.shape, AGREEMENT_DEPTH), NO_NEIGHBOR, dtype=torch.int64)
@@ -73,6 +74,11 @@ class Look:
                 found = nearest_different(view[rows])
                 ids[rows, v, : found.shape[1]] = torch.where(found == NO_NEIGHBOR, NO_NEIGHBOR, rows[found])
         return ids
+
+    @cached_property
+    def graph(self) -> csr_array:
+        """Who is whose neighbour in embedding and views, see `viewfuse.selection.tree.neighbor_graph`."""
+        return neighbor_graph(nearest(self.embedding), self.neighbors)
 
     def drawn(self, generator: torch.Generator) -> Look:
         """A Gaussian of views and embedding together, with the same views missing; nothing is hidden from it."""
@@ -162,15 +168,15 @@ def crossing(agreement: float) -> float:
 
 def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -> Evidence:
     """What speaks for a split of all samples of a look, compared with `draws` Gaussians."""
-    ids, present = look.neighbors(), look.present.cpu().numpy()
-    found, *own = _agreements(look, ids, sides)
+    present = look.present.cpu().numpy()
+    found, *own = _agreements(look, sides)
     nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
     again = [sides_in(points, sides) for points in look.hidden]
     held, several = list[float](), present.sum(axis=1) > 1
     for v, other in enumerate(again if len(own) > 1 else ()):
-        held.append(agreement(edges(ids[:, v].cpu().numpy()), other, present[:, v] & several))
+        held.append(agreement(edges(look.neighbors[:, v].cpu().numpy()), other, present[:, v] & several))
     stays = [float(other[sides].mean() - other[~sides].mean()) for other in again]
-    gaps = border_gaps(look, ids, sides)
+    gaps = border_gaps(look, sides)
     together = [one for part in gaps for one in part]
     # Infinite where no neighbours cross.
     *by_view, gap = (float(np.mean(one)) if one else float("inf") for one in (*gaps, together))
@@ -181,11 +187,11 @@ def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -
     return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views, valley)
 
 
-def _agreements(look: Look, ids: Tensor, sides: Sides) -> list[float]:
+def _agreements(look: Look, sides: Sides) -> list[float]:
     """The agreement in embedding and views together, and in each view among the samples that have it."""
-    present, near = look.present.cpu().numpy(), ids.cpu().numpy()
+    present, near = look.present.cpu().numpy(), look.neighbors.cpu().numpy()
     own = [agreement(edges(near[:, v]), sides, present[:, v]) for v in range(present.shape[1])]
-    return [agreement(neighbor_graph(nearest(look.embedding), ids), sides), *own]
+    return [agreement(look.graph, sides), *own]
 
 
 def agreement(graph: csr_array, sides: Sides, among: Sides | None = None) -> float:
@@ -210,11 +216,11 @@ def p_value(found: float, null: Sequence[float]) -> float:
 
 def _split_of(look: Look, generator: torch.Generator) -> list[float]:
     """The agreements of the first split of a tree of its own, as of `_agreements`."""
-    ids = look.neighbors()
-    splits = splits_of(cluster_tree(look.embedding, ids, int(torch.randint(2**31, (), generator=generator))))
+    seed = int(torch.randint(2**31, (), generator=generator))
+    splits = splits_of(cluster_tree(look.embedding, look.neighbors, seed))
     if not splits:
         return [0.0] * (1 + len(look.values))
-    return np.nan_to_num(_agreements(look, ids, np.isin(np.arange(len(look)), splits[0].right))).tolist()
+    return np.nan_to_num(_agreements(look, np.isin(np.arange(len(look)), splits[0].right))).tolist()
 
 
 def sides_in(points: Tensor, sides: Sides) -> Sides:
@@ -229,7 +235,7 @@ def sides_in(points: Tensor, sides: Sides) -> Sides:
     return sides
 
 
-def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
+def border_gaps(look: Look, sides: Sides) -> list[list[float]]:
     """Per view how much further the neighbours of border samples are, a logarithm, on either side.
 
     A sample is at the border as far as its neighbours are on the other side. Sides where no neighbours cross are left
@@ -237,8 +243,8 @@ def border_gaps(look: Look, ids: Tensor, sides: Sides) -> list[list[float]]:
     """
     gaps: list[list[float]] = [[] for _ in look.values]
     for v, view in enumerate(look.values):
-        rows = (ids[:, v] != NO_NEIGHBOR).all(dim=1).nonzero().squeeze(1)
-        near = ids[rows, v]
+        rows = (look.neighbors[:, v] != NO_NEIGHBOR).all(dim=1).nonzero().squeeze(1)
+        near = look.neighbors[rows, v]
         if not len(rows):
             continue
         far = (view[rows, None] - view[near]).double().square().sum(dim=2).sqrt().mean(dim=1).cpu().numpy()

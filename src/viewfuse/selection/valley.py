@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
+from sklearn.decomposition import PCA
 
 LEVEL = 0.05
 """The chance that data without clusters are split."""
@@ -22,14 +23,9 @@ Sides = NDArray[np.bool_]
 
 
 def valley_p_value(points: NDArray[np.floating], sides: Sides) -> float | None:
-    """How likely so few samples lie at the border, if they are as many there as on the emptier side.
+    """How likely so few points, (samples, columns), lie at the border, if there are as many as on the emptier side.
 
     None where samples are so few that not even an empty border would be unlikely.
-
-    Parameters
-    ----------
-    points : of shape (samples, columns)
-    sides : booleans of shape (samples,)
     """
     rows = np.linspace(0, len(sides) - 1, min(len(sides), _ROWS)).astype(np.int64)
     sides = sides[rows]
@@ -55,8 +51,6 @@ def _count(along: NDArray[np.float64], centre: float, width: float) -> int:
 def _along(points: NDArray[np.float64], sides: Sides) -> NDArray[np.float64]:
     """Places of the samples on the axis between the sides."""
     if points.shape[1] > _COLUMNS:
-        from sklearn.decomposition import PCA
-
         points = PCA(min(_COLUMNS, len(points)), svd_solver="randomized", random_state=0).fit_transform(points)
     right, left = points[sides], points[~sides]
     centred = np.concatenate([right - right.mean(axis=0), left - left.mean(axis=0)])

@@ -25,7 +25,7 @@ from viewfuse.engine.training import History
 from viewfuse.errors import Diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork
-from viewfuse.neighbors.index import NO_NEIGHBOR, RowIndex, Samples, find_rows, index_rows
+from viewfuse.neighbors.index import NO_NEIGHBOR, RowIndex, Samples
 from viewfuse.utils.settings import Setting
 
 Matrix = NDArray[np.float64]
@@ -84,7 +84,7 @@ class _Projections(ClusterNetwork):
         system = smoothing(stored, self._graph_weight, self._n_neighbors)
         right = self._projected(stored).double().cpu().numpy()
         common = torch.from_numpy(solve(system, right, np.zeros_like(right))).to(self.centers)
-        return index_rows(stored.values, stored.present), common
+        return RowIndex(stored.values, stored.present), common
 
     def _projected(self, samples: Samples) -> Tensor:
         """The sum of the projected views, of shape (samples, clusters)."""
@@ -95,7 +95,7 @@ class _Projections(ClusterNetwork):
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         """Y of training samples; of others the mean of their projected views, as if they had no neighbours."""
         rows, common = self.memory(stored)
-        known = find_rows(rows, stored.values, stored.present, samples.values, samples.present)
+        known = rows.find(samples.values, samples.present)
         new = self._projected(samples) / samples.present.sum(dim=1, keepdim=True)
         return torch.where((known == NO_NEIGHBOR)[:, None], new, common[known.clamp(min=0)])
 
