@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+import anndata
+import mudata
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,8 +14,9 @@ from scipy.stats import norm
 
 from flat import flat
 from test_explanation import run
-from viewfuse import URRL, Views, load
-from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse import URRL, Views, load, with_batch
+from viewfuse.data.scaling import Scaler
+from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.fitted import batch_effects as effects
 from viewfuse.fitted import persistence
@@ -69,10 +72,26 @@ def test_new_samples_are_corrected_as_their_batch_was(fitted, tmp_path):
         assert np.array_equal(one.predict_proba(views, batch=batch), model.soft_labels_)
         assert np.array_equal(one.transform([view[3:4] for view in views], batch=batch[3:4]), model.embedding_[3:4])
         assert np.array_equal(one.judge(with_batch(Views(views), batch)).labels, model.labels_)
-        with pytest.raises(DataError, match=r"fitted with batches \(plate 1, plate 2, \.\.\.\); name that of each"):
-            one.predict(views)
+        said = (
+            r"\(plate 1, plate 2, \.\.\.\); name that of each sample in batch, or give with_batch\(X, batch\) in place"
+        )
+        for verb in (one.predict, one.novelty):
+            with pytest.raises(DataError, match=said):
+                verb(views)
+        assert np.array_equal(one.novelty(with_batch(views, batch)), model.judge().novelty)
         with pytest.raises(DataError, match="the batch 'plate 3' is new, so its effect is not known; fit again"):
             one.predict([view[:2] for view in views], batch=["plate 1", "plate 3"])
+
+
+def test_filled_values_stay_in_the_range_of_their_view(fitted, monkeypatch):
+    """Counts were below zero where the effect of a batch had been taken out."""
+    model, views, batch, _ = fitted
+    there = ~np.isnan(views[0]).all(axis=1)
+    few = with_batch([views[0][there], None], batch[there])
+    least, largest = np.nanmin(views[1]).astype(np.float32), np.nanmax(views[1]).astype(np.float32)
+    for far, bound in ((-1e6, least), (1e6, largest)):
+        monkeypatch.setattr(Scaler, "undo", lambda self, v, view, far=far: np.full_like(view, far))
+        assert (model.impute(few).arrays[1] == bound).all()
 
 
 def effects_of(values, codes, *, there=None):
@@ -265,7 +284,12 @@ def test_batches_come_in_any_form():
     taken = with_batch(views, "site")
     assert (taken.batch.tolist(), taken.columns) == (expected, (["x", "run"],))
     assert with_batch(views, "run").batch.tolist() == ["3", "5", "5", "3"]
-    assert with_batch(views, None) is views
+    assert batch_added(views, None) is views
+    part = anndata.AnnData(rna[["x"]], obs=rna[["site"]])
+    with mudata.set_options(pull_on_update=False):
+        whole = mudata.MuData({"rna": part, "protein": anndata.AnnData(rna[["run"]][:2], obs=rna[["site"]][:2])})
+    for given in (part, {"rna": part}, whole):
+        assert with_batch(given, "site").batch.tolist() == expected
     assert taken[[1, 2]].batch.tolist() == expected[1:3]
     with pytest.raises(DataError, match="batch 'plate' is no column of a view"):
         with_batch(views, "plate")
@@ -323,7 +347,7 @@ def test_a_column_is_taken_out_with_its_offset_and_what_is_left_is_a_view():
 def test_columns_of_obs_are_batches():
     anndata = pytest.importorskip("anndata")
     cells = anndata.AnnData(np.ones((3, 2), np.float32), obs=pd.DataFrame({"donor": ["a", "b", "a"]}, list("uvw")))
-    assert with_batch(Views({"rna": cells}), "donor", {"rna": cells}).batch.tolist() == ["a", "b", "a"]
+    assert with_batch({"rna": cells}, "donor").batch.tolist() == ["a", "b", "a"]
 
 
 @pytest.mark.usefixtures("quick_map")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from scipy.stats import binom, chi2_contingency, fisher_exact, ks_2samp, mannwhitneyu
 
 from flat import flat
-from viewfuse import URRL
+from viewfuse import URRL, load
 from viewfuse.cli import main
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import drift
@@ -279,3 +279,16 @@ def test_predict_prints_the_short_form(fitted, tmp_path):
     assert done.exit_code == 0, done.output
     novel = (pd.read_csv(tmp_path / "out.csv")["novelty"] > 0.95).sum()
     assert json.loads(done.stdout)["drift"].startswith(f"{novel} of 60 samples look like nothing in training")
+
+
+def test_a_model_that_kept_some_samples_gives_no_alarm_of_their_views(fitted, tmp_path):
+    """Those with the most views are kept: other samples seemed to lack views, and the model to be less sure of them."""
+    fitted.save(tmp_path / "few", keep=100)
+    few, new = load(tmp_path / "few"), drawn(150, np.random.default_rng(3))
+    names = {one.name for one in fitted.drift(new).tests}
+    assert {one.name for one in few.drift(new).tests} == names - {"missing", "confidence"}
+    assert few._present().all(axis=1).mean() > fitted._present().all(axis=1).mean() + 0.3
+    few.save(tmp_path / "again")
+    assert {one.name for one in load(tmp_path / "again").drift(new).tests} == names - {"missing", "confidence"}
+    fitted.save(tmp_path / "whole")
+    assert {one.name for one in load(tmp_path / "whole").drift(new).tests} == names

@@ -26,6 +26,7 @@ from viewfuse.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from viewfuse.comparison.run import compare
+    from viewfuse.data.side_information.batch_labels import with_batch
     from viewfuse.data.views import Views
     from viewfuse.io.readers import read_chunks, read_views
     from viewfuse.methods import load
@@ -55,6 +56,7 @@ __all__ = [
     "load",
     "read_chunks",
     "read_views",
+    "with_batch",
 ]
 
 
@@ -70,6 +72,7 @@ _LAZY = {
     "load": "viewfuse.methods",
     "read_chunks": "viewfuse.io.readers",
     "read_views": "viewfuse.io.readers",
+    "with_batch": "viewfuse.data.side_information.batch_labels",
 }
 """Where names are that need torch or NumPy, which are only imported when one of them is asked for."""
 

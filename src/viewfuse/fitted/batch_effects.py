@@ -23,7 +23,7 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.selection.decisions import BatchEffects
 from viewfuse.selection.kmeans import partitions
 from viewfuse.utils.console import warn
-from viewfuse.utils.settings import Setting
+from viewfuse.utils.settings import Advice, Setting
 
 _GROUPS, _PER_GROUP = (1, 2, 3, 4, 6, 8, 12, 20), 10
 """Numbers of groups that are tried, and the fewest samples per group."""
@@ -61,7 +61,8 @@ class Batches:
         """Reduced views without the effects of batches; missing rows stay zero; batches must be known ones."""
         if views.batch is None:
             fault = f"the model was fitted with batches ({', '.join(self.names[:5])}, ...); name that of each sample"
-            raise DataError(f"{fault} in ", Setting("batch"))
+            cure = Advice([", or give ", Setting("with_batch(X, batch)"), " in place of X"])
+            raise DataError(f"{fault} in ", Setting("batch"), cure)
         place = {name: code for code, name in enumerate(self.names)}
         new = next((name for name in views.batch.tolist() if name not in place), None)
         if new is not None:

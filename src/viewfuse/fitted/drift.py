@@ -152,14 +152,19 @@ def _whole_share(values: Values) -> float | None:
 
 
 def drift(
-    model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES
-) -> Drift:
-    """Compare new samples with those of training, given chances of both, of shape (samples, clusters)."""
+    model: Model, training: NDArray[np.float32], new: Samples, chances: NDArray[np.float32], names: Names = NO_NAMES,
+    *, thinned: bool = False,
+) -> Drift:  # fmt: skip
+    """Compare new samples with those of training, given chances of both, of shape (samples, clusters).
+
+    Of a `thinned` model those with the most views are left, which say nothing of missing views and confidence.
+    """
     before, now = (own.present.cpu().numpy() for own in (model.stored, new))
-    found = [*_novelty(model, new), _out_of_range(model, new), _missing(before, now, model.names)]
+    found = [*_novelty(model, new), _out_of_range(model, new)]
+    found += [] if thinned else [_missing(before, now, model.names)]
     if training.shape[1] > 1:
-        labels = training.argmax(axis=1), chances.argmax(axis=1)
-        found += [_clusters(*labels, training.shape[1], names), _confidence(training, chances)]
+        found.append(_clusters(training.argmax(axis=1), chances.argmax(axis=1), training.shape[1], names))
+        found += [] if thinned else [_confidence(training, chances)]
     return Drift(len(now), tuple(_judged(found)))
 
 

@@ -23,7 +23,7 @@ from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, S
 from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares
 from viewfuse.neighbors.index import RowIndex, Samples, index_new_samples, index_training_set
-from viewfuse.reduction.reduce import Asked, Reduction, fit_reduction
+from viewfuse.reduction.reduce import Asked, Kind, Reduction, fit_reduction
 from viewfuse.selection.confidence import Calibration, logistic, sample_logits, sharpened, with_chances
 from viewfuse.selection.decisions import CellFilling, Decision, ViewReduction
 from viewfuse.selection.rules import SCALINGS, Fences
@@ -128,7 +128,15 @@ class Model:
         # None beyond those of the training samples: no negative counts, constants stay.
         views = [torch.cat(found)[:n].clamp(*own) for *found, own in zip(*parts, self.bounds, strict=True)]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
-        return [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
+        found = [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
+        if self.batches is None:
+            return found
+        # Without the effect of its batch a value may lie beyond all that were measured.
+        kinds = [one.kind for one in self.reduction.front_ends]
+        return [
+            view.clip(kind.least, kind.largest) if kind != Kind() else view
+            for view, kind in zip(found, kinds, strict=True)
+        ]
 
     @cached_property
     def bounds(self) -> list[tuple[Tensor, Tensor]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
 from viewfuse.data.categories import category_of
 from viewfuse.data.input_types import id_key, is_sparse
-from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.sparse_tables import nan_rows, spread_rows
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, EmptySampleWarning, SettingError
@@ -102,7 +102,7 @@ class Contents:
 
 @dataclass(repr=False, eq=False)
 class FileSource(Contents):
-    """Views in files that belong together, joined; `ids` are of all samples, and `batch` is what `with_batch` takes."""
+    """Views in files that belong together, joined; `ids` are of all samples, `batch` as `with_batch` takes it."""
 
     batch: str | dict[str, str] | None = None
 
@@ -189,7 +189,7 @@ class FileSource(Contents):
                 columns=[view.columns for view in self.views],
                 allow_disjoint=placed,
             )
-            return with_batch(found, self.batch)
+            return batch_added(found, self.batch)
         except DataError as error:
             raise type(error)(f"{self._files()}: ", *error.parts) from None
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from viewfuse.data.alignment import as_labels, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.input_types import is_anndata, is_mudata, only_counted
-from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import BadModelFile, DataError
 from viewfuse.fitted.batch_effects import check_takes_batch
@@ -58,6 +58,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     """
 
     method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}
+    _thinned = False  # whether some of the training samples are left, chosen by their views
     device: str
     fill: str
     _model: Model
@@ -96,7 +97,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         Parameters
         ----------
         batch : as for `fit`, where the model was fitted with batches, which these must be of. Methods without this
-            parameter take Views with a `batch`, such as those of `with_batch`.
+            parameter take what `viewfuse.with_batch` gives.
         """
         _, model, samples, embedding = self._place(X, batch)
         return self._labelled(model, samples, model.assign(samples, embedding))
@@ -104,8 +105,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
 
-        A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
-        samples like those of training, whatever number of views they have.
+        Their chances add up to that much, and more are in the set where else less than 1 - `alpha` of the samples like
+        those of training, with as many views, would be in one of their clusters if the fit were repeated.
         """
         views, model, samples, embedding = self._place(X)
         return self._sets(model.assign(samples, embedding), views.mask, alpha)
@@ -118,7 +119,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         if soft is not self.soft_labels_ or last != alpha:
             known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
             self._last_bounds = self.soft_labels_, alpha, known
-        return label_sets(chances, present.sum(axis=1), known)
+        return label_sets(chances, present.sum(axis=1), known, alpha)
 
     def uncertain(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""
@@ -143,7 +144,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             corrected for their number.
         """
         _, model, samples, embedding = self._place(X)
-        return drift(model, self.soft_labels_, samples, model.assign(samples, embedding), self.cluster_names_)
+        chances = model.assign(samples, embedding)
+        return drift(model, self.soft_labels_, samples, chances, self.cluster_names_, thinned=self._thinned)
 
     def out_of_range(self, X: Any) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), have values far outside of those that the model was fitted on."""
@@ -273,7 +275,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         ----------
         keep : training samples that travel along, among which new samples find their neighbours; all by default.
             Fewer make a smaller model that is a little less accurate (docs/command-line.md has figures). Those are
-            chosen in proportion to the clusters' sizes, samples with many views first.
+            chosen in proportion to the clusters' sizes, samples with many views first; so `drift` of such a model does
+            not compare missing views and confidence.
         """
         from viewfuse.fitted import persistence
 
@@ -301,6 +304,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
             "decisions": self.decisions_,
             "ids": encode(self.ids_[rows]),
             "ids_are_labels": not only_counted(self.ids_),
+            "thinned": self._thinned or len(rows) < len(self.ids_),
             "cluster_names": [[label, name] for label, name in self.cluster_names_.items()],
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else names.tolist(),
@@ -338,6 +342,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         model.view_names_, model.ids_ = list(saved.model.names), ids
         if facts.get("ids_are_labels", False):
             model.ids_ = as_labels(ids)
+        model._thinned = facts.get("thinned", False) is True
         model._n_features_out = saved.arrays["embedding_"].shape[1]
         if facts["feature_names"] is not None:
             model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
@@ -366,7 +371,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         one_table = is_one_table(X) and len(self._model.names) == 1
         names = self._model.names if one_table else None
         views = X if isinstance(X, Views) else Views(X, names=names, allow_disjoint=True)
-        views = with_batch(views, batch, X)
+        views = batch_added(views, batch, X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
         by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from viewfuse.data.checks import check_one_table, data_warnings
 from viewfuse.data.input_types import are_numbered, only_counted
-from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.manifest import check_names
@@ -51,7 +51,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
     def _checked_views(self, X: Any, y: Any, batch: Any = None) -> Views:
         """What is clustered; warns of what looks wrong, and complains before any work is done."""
         check_one_table(X, y)
-        views = Views.of(X if batch is None else with_batch(X if isinstance(X, Views) else Views(X), batch, X))
+        views = Views.of(X if batch is None else batch_added(X if isinstance(X, Views) else Views(X), batch, X))
         if not (only_counted(views.ids) and are_numbered(views.columns)):
             check_names(views)
         copy.copy(self)._remember_columns(X, views)
@@ -63,6 +63,7 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
         """Set ids, names of views, and what scikit-learn wants to know of the columns."""
         self.view_names_, self.ids_ = list(views.names), views.ids
         self.__dict__.pop("feature_names_in_", None)
+        self._thinned = False
         if not is_one_table(X):
             self.n_features_in_ = sum(views.widths)
             return

@@ -19,12 +19,20 @@ _ROUNDED = 2**24
 """From here on floats of 32 bits do not hold every whole number."""
 
 
-def with_batch(views: Views, batch: Any, X: Any = None) -> Views:
-    """The views with the batch of each sample; as they are where it is None.
+def with_batch(X: Any, batch: Any) -> Views:
+    """Views with the batch of each sample, for all that a model fitted with batches can do with new samples.
 
-    It is one name per sample; by id a mapping or a pandas Series; or the name of a column, of `obs` where X is AnnData
-    or MuData or holds AnnData, else of a view, which is then no part of the view any more.
+    Parameters
+    ----------
+    X : Views, or what they are made of
+    batch : one name per sample; by id a mapping or a pandas Series; or the name of a column, of `obs` where X is
+        AnnData or MuData or holds AnnData, else of a view, which is then no part of the view any more
     """
+    return batch_added(X if isinstance(X, Views) else Views(X, allow_disjoint=True), batch, X)
+
+
+def batch_added(views: Views, batch: Any, X: Any = None) -> Views:
+    """Views, made of X, with the batch of each sample, see `with_batch`; as they are where it is None."""
     if batch is None:
         return views
     if isinstance(batch, str):
@@ -40,7 +48,8 @@ def with_batch(views: Views, batch: Any, X: Any = None) -> Views:
 def _from_obs(X: Any, key: str) -> dict[Any, Any] | None:
     """Per cell what stands in a column of `obs`; None where no object has such a column."""
     objects: Iterable[Any] = X.values() if isinstance(X, Mapping) else X if isinstance(X, (list, tuple)) else [X]
-    tables = [one.obs for one in objects if is_annotated(one)]
+    whole = [one for one in objects if is_annotated(one)]  # MuData calls a column of its parts rna:batch, if at all
+    tables = [part.obs for one in whole for part in (one, *getattr(one, "mod", {}).values())]
     columns = [table[key] for table in tables if key in table]
     found: dict[Any, Any] = {}
     for name, value in (pair for column in columns for pair in column.dropna().items()):
