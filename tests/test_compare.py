@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -250,6 +253,48 @@ def test_labels_that_are_a_view_are_refused(tmp_path):
     said = CliRunner().invoke(main, ["compare", known, values, *asked])
     assert said.exit_code == 2
     assert "known.csv is a view and has the labels that it is judged by; leave it out of the views" in said.output
+
+
+def test_labels_beside_the_views_of_one_file_are_no_view(blobs, tmp_path):
+    views, labels, _ = blobs
+    np.savez(tmp_path / "set.npz", view_0=np.nan_to_num(views[0]), view_1=np.nan_to_num(views[1]), labels=labels)
+    file = str(tmp_path / "set.npz")
+    asked = ["--clusters", "3", "--methods", "kmeans-mean", "--rates", "0", "--seeds", "1", "--json"]
+    done = CliRunner().invoke(main, ["compare", file, *asked, "--labels", file, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["runs"][0]["acc"] > 50
+
+
+def test_a_method_that_was_corrected_is_done_again(blobs, tmp_path, monkeypatch):
+    """Its runs with the mistake were taken, as its name and parameters are the same."""
+    code = (
+        "import numpy as np\nfrom sklearn.cluster import KMeans\n\nclass Mine(KMeans):\n    def fit(self, X, y=None):\n"
+    )
+    said, found = [], []
+    for number, labels in enumerate(("np.zeros(len(X), int)", "np.arange(len(X)) % 3", "np.arange(len(X)) % 3")):
+        path = tmp_path / f"mine{number}.py"
+        path.write_text(f"{code}        self.labels_ = {labels}\n        return self\n")
+        spec = importlib.util.spec_from_file_location("mine", path)
+        monkeypatch.setitem(sys.modules, "mine", importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(sys.modules["mine"])
+        own = {"mine": sys.modules["mine"].Mine(n_clusters=3)}
+        kept = tmp_path / "out"
+        done = viewfuse.compare(
+            blobs[0], own, n_clusters=3, rates=(0,), seeds=1, labels=blobs[1], out=kept, log=said.append
+        )
+        found.append(done.rows()[0]["acc"])
+    assert found[0] < 40 < 99 < found[1] == found[2]
+    assert said[-1].startswith("1 runs are there already, 0 are left")
+
+
+def test_a_method_that_gives_some_samples_no_cluster_says_so(blobs):
+    class Noise(Told):
+        def fit(self, X, y=None):
+            self.labels_ = np.where(np.arange(len(X)) < 2, -1, 0)
+            return self
+
+    found = viewfuse.compare(blobs[0], {"noise": Noise()}, n_clusters=3, rates=(0,), seeds=1, labels=blobs[1])
+    assert found.rows()[0]["failed"].startswith("2 samples have the label -1, and so no cluster; only methods that")
 
 
 def test_a_comparison_of_which_nothing_is_left_fails(blobs, tmp_path, monkeypatch):

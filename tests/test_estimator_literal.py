@@ -17,6 +17,7 @@ from viewfuse.engine.checkpoint import Checkpoint
 from viewfuse.methods import base
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.fit import Fitted
 from viewfuse.selection.decisions import ClusterNumber
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2}
@@ -94,6 +95,27 @@ def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
     assert seen["fit"][0] == [source]
     assert seen["fit"][1].n_clusters == 6
     assert seen["fit"][-1]["begun"] == "begun"
+
+
+@pytest.mark.parametrize(
+    ("known", "end", "wanted"), [(4, "smallest", "known"), (4, "", ""), (1, "smallest", "smallest")]
+)
+def test_a_number_that_hints_need_is_said_to_be_theirs(monkeypatch, known, end, wanted):
+    made = []
+    monkeypatch.setattr(
+        estimator, "choose_n_clusters", lambda *args, **ways: (replace(NUMBER, chosen=4, end=end), None)
+    )
+
+    def with_number(decisions, number):
+        made.append(number)
+        raise Stop
+
+    monkeypatch.setattr(estimator, "with_number", with_number)
+    monkeypatch.setattr(estimator, "fit_models", lambda *args, **ways: [Fitted(None, None, {}, 0, [], {})])
+    hints = {f"s{i}": f"class {i}" for i in range(known)}
+    with pytest.raises(Stop):
+        URRL(cluster_range=(2, 9), random_state=7, device="cpu").fit(tables(), hints)
+    assert made[0].end == wanted
 
 
 def test_choose_looks_with_the_seed_itself(monkeypatch):

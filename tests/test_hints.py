@@ -429,5 +429,9 @@ def test_a_cluster_that_holds_another_class_is_said():
     found = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 2, {}, with_class={"b": 1, "cd8": 1})
     said = "2 are with their class: cluster 0 is b (1 of 1), cluster 1 is NOT cd8 (1 of 2)"
     assert words(found) == f"3 of 9 samples, {said}"
+    alone = KnownClasses(1, {"b": ["s1"]}, 9, 1, {}, with_class={"b": 1})
+    assert words(alone).endswith(
+        "b (1 of 1); nothing says which samples are not of the one class: name some of another, too"
+    )
     before = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 2, {})  # as models of before have it
     assert words(before).endswith("cluster 0 is b, cluster 1 is cd8")

@@ -31,11 +31,12 @@ from viewfuse.report.tables import (
     how_many,
     how_sure,
     merges_of,
+    methods_text,
     percent,
     warnings_of,
 )
 from viewfuse.selection.decision_texts import records, words
-from viewfuse.selection.decisions import ClusterNumber, KnownClasses, KnownPairs, Outliers
+from viewfuse.selection.decisions import ClusterNumber, KnownClasses, KnownPairs, Outliers, Update
 
 FAR = Outliers(1, {"rna": {"s7": 9.0}}, 9)
 
@@ -404,6 +405,24 @@ def test_clusters_without_samples_have_no_means(tmp_path):
     run = read_run(write_run(tmp_path / "run", cluster_sizes=[30, 20, 10, 0]))
     assert clusters_of(run)[3][:3] == (3, 0, 0.0)
     assert np.isnan(clusters_of(run)[3].confidence)
+
+
+def test_a_number_that_an_update_or_hints_made_is_not_that_of_the_tree(tmp_path):
+    chosen = ClusterNumber(3, {}, "clusters", [], "", SPLITS)
+    update = Update(9, {"samples": 51, "stayed": 1.0}, [], [{"label": 3}], [], [])
+    hints = KnownClasses(3, {"b": ["s1"], "cd8": ["s2", "s3"]}, 9, 1, {}, with_class={"b": 1, "cd8": 0})
+    tree = "chosen without labels by a tested tree of splits"
+    for clusters, decisions, start, paper in (
+        (3, [chosen], "The number of clusters: 3, as ", f"The number of clusters, 3, was {tree}."),
+        (4, [chosen, update], "The number of clusters before the update: 3, as ",
+         f"The number of clusters, 4, was made by an update; that before, 3, was {tree}."),
+        (3, [replace(chosen, end="known"), hints], "The number of clusters: 3, as ",
+         "The number of clusters, 3, was what is known beforehand needs."),
+    ):  # fmt: skip
+        run = read_run(write_run(tmp_path / f"run{len(paper)}", clusters=clusters, decisions=records(*decisions)))
+        assert how_many(run).startswith(start)
+        assert paper in methods_text(run)
+    assert how_many(run).endswith("; what is known of the samples needs as many, and the data say fewer.")
 
 
 def test_of_one_cluster_nobody_is_unsure(tmp_path):

@@ -83,6 +83,8 @@ def test_warnings_of_the_package_are_in_the_answer(client):
     placed = client.post("/predict", body(odd)).json()
     assert any("'other'" in line and "'misspelt'" in line for line in placed["warnings"])
     assert placed["filled_cells"]["rna"]["cells"] == 3
+    for verb in ("/predict", "/impute", "/explain"):
+        assert "empty cells were filled: rna: 3 cells" in " ".join(client.post(verb, body(odd)).json()["warnings"])
     far = few("rna", rows=slice(0, 1))
     far["rna"] *= 1e4
     placed = client.post("/predict", body(far)).json()

@@ -297,6 +297,9 @@ def test_the_command_keeps_the_former_version_and_reports_read_both(run, tmp_pat
     assert (facts["samples"], facts["new"], facts["founded"]) == (174, 24, [3])
     old = place / "versions" / "shop-1"
     assert facts["former version"] == str(old)
+    gone = {path.name for path in old.iterdir()} - {path.name for path in place.iterdir()}
+    assert gone == {"explanation"}
+    assert facts["only there"] == "explanation; viewfuse explain makes an explanation anew"
     assert {name: (old / name).read_bytes() for name in before} == before
     assert (place / "notes.txt").read_text() == "mine"
     labels = pd.read_csv(place / "labels.csv", index_col="id")

@@ -88,7 +88,8 @@ def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         raise SettingError("--batch is for one data set; leave it out, or compare each data set alone")
     if not are_sets and own is not None:
         raise SettingError("--own is for several data sets; leave it out")
-    if labels is not None and any(path.exists() and path.samefile(labels) for path in inputs.files):
+    has_both = labels is not None and labels.suffix.lower() in _WHOLE_SETS  # labels beside the views, which are no view
+    if labels is not None and not has_both and any(path.exists() and path.samefile(labels) for path in inputs.files):
         raise SettingError(f"{labels} is a view and has the labels that it is judged by; leave it out of the views")
     if not are_sets and asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")

@@ -147,7 +147,13 @@ def update(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Fact
         write_sheets(folder, {"moved.csv": Sheet(("id", "before", "after"), [tuple(row) for row in made.moved])})
         if former is not None:
             _write_update(folder, run, fitted, former, time.perf_counter() - began)
-        written = {"former version": str(keep_version(run, folder)), "written to": str(run)}
+        there = {path.name for path in folder.iterdir()}
+        gone = sorted(path.name for path in run.iterdir() if results(path.name) and path.name not in there)
+        version = keep_version(run, folder)
+        written = {"former version": str(version)}
+        # They need what was read, and the old samples' files are not at hand.
+        written |= {"only there": f"{', '.join(gone)}; viewfuse explain makes an explanation anew"} if gone else {}
+        written["written to"] = str(run)
     facts = {"samples": len(fitted.ids_), "new": made.chosen, "moved": len(made.moved), "empty": list(made.empty)}
     facts |= {"founded": [one["label"] for one in made.founded], "waiting": len(made.waiting)}
     return {**facts, **written}, {"update": words(made), **written}

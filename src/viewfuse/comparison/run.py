@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -25,7 +26,7 @@ from viewfuse.comparison.results import Comparison, Run, held_out_agreement, wit
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, ViewfuseError, WorkerLost
 from viewfuse.fitted.manifest import digest
-from viewfuse.io.writers import as_json
+from viewfuse.io.writers import OUTLIER, as_json
 from viewfuse.missing import describe, hide_more
 from viewfuse.utils.atomic import exclusive
 from viewfuse.utils.jobs import chosen_device, run_jobs
@@ -202,6 +203,11 @@ def _done(name: str, estimator: Any, views: Views) -> Run:
         with memory_errors():
             labels, n = np.asarray(estimator.fit(views).labels_), len(views)
         is_whole = labels.shape == (n,) and np.issubdtype(labels.dtype, np.integer)
+        if is_whole and labels.min() == OUTLIER:
+            outliers = f"{int((labels == OUTLIER).sum())} samples have the label -1, and so no cluster"
+            raise DataError(
+                f"{outliers}; only methods that give each sample one can be compared (URRL: outliers='mark')"
+            )
         if not is_whole or labels.min() < 0 or labels.max() >= n:
             raise DataError(f"labels_ must be {n} integers from 0 to {n - 1}; got {str(labels)[:80]}")
     except ViewfuseError as error:
@@ -223,10 +229,22 @@ def _load_libraries() -> None:
 
 
 def _mark(estimator: Any, rate: float, seed: int, asked: ToCompare, checksum: str, device: str) -> str:
-    """Of all that decides a run: data, mask, method, parameters, version, kind of device."""
-    method = type(estimator).__module__, type(estimator).__name__, _settings(estimator)
+    """Of all that decides a run: data, mask, method with its code and parameters, version, kind of device."""
+    own: Any = type(estimator)
+    method = own.__module__, own.__name__, _settings(estimator), *_code_of(own)
     what = *method, rate, seed, asked.missing_number, asked.held_out, checksum, device, __version__
     return hashlib.sha256(as_json(what).encode()).hexdigest()
+
+
+@cache
+def _code_of(method: type) -> list[str]:
+    """A checksum of the file in which a method of the user's own stands; none of packages, which have versions."""
+    try:
+        path = Path(inspect.getfile(method))
+        is_own = "site-packages" not in path.parts and not method.__module__.startswith("viewfuse.")
+        return [hashlib.sha256(path.read_bytes()).hexdigest()] if is_own else []
+    except (OSError, TypeError):  # typed into a notebook, or built into Python
+        return []
 
 
 def _settings(estimator: Any) -> dict[str, str]:

@@ -167,6 +167,8 @@ def how_many(run: FinishedRun) -> str:
     decision = run.decisions.get(kinds.ClusterNumber.name)
     if decision is None:
         return f"You asked for {count(run.n_clusters - len(run.unused), 'cluster')}; other numbers were not tried."
+    if decision.chosen != run.n_clusters - len(run.unused) and kinds.Update.name in run.decisions:
+        return f"The number of clusters before the update: {words(decision)}."
     return f"The number of clusters: {words(decision)}."
 
 
@@ -274,7 +276,11 @@ def methods_text(run: FinishedRun) -> str:
     given = [f"{label(one)}: {words(one)}" for one in used]
     is_led = bool({kinds.KnownClasses.name, kinds.KnownPairs.name} & run.decisions.keys())
     chosen = f"chosen{'' if is_led else ' without labels'}{' by a tested tree of splits' if run.number else ''}"
-    chosen = chosen if kinds.ClusterNumber.name in run.decisions else "set beforehand"
+    number = run.decisions.get(kinds.ClusterNumber.name)
+    if number is None or (isinstance(number, kinds.ClusterNumber) and number.end == "known"):
+        chosen = "set beforehand" if number is None else "what is known beforehand needs"
+    elif number.chosen != run.n_clusters - len(run.unused):
+        chosen = f"made by an update; that before, {number.chosen}, was {chosen}"
     defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(
         f"{name} = {value}"

@@ -78,12 +78,16 @@ def words(decision: Decision, spell: Spell = str) -> str:
             there, doubted = decision.with_class, ", ".join(decision.doubtful)
             named = ", ".join(_on_class(*one, there) for one in enumerate(decision.evidence.items()))
             why = f"; doubtful, as neighbours in all of their views are elsewhere ({unused} not followed): {doubted}"
-            return f"{count} of {n:,} samples, {agreed} are with their class: {named}{why if doubted else ''}"
+            only = "; nothing says which samples are not of the one class: name some of another, too"
+            more = f"{why if doubted else ''}{only if len(decision.evidence) == 1 else ''}"
+            return f"{count} of {n:,} samples, {agreed} are with their class: {named}{more}"
         case kinds.KnownPairs(chosen=count, kept=kept):
             broken = ", ".join(" and ".join(pair) for pairs in decision.broken.values() for pair in pairs)
             return f"{kept} of {count} are kept{f'; not {broken}' if broken else ''}"
         case kinds.KnownWeights(chosen=count, evidence=weights):
-            return f"{count:,} samples are learned from {_listed(weights['views'], 'views')}"
+            least, most = (of(weights["samples"].values()) for of in (min, max))
+            unequal = f" with weights from {least:g} to {most:g}" if least < most else ""
+            return f"{count:,} samples are learned from{unequal} {_listed(weights['views'], 'views')}"
         case kinds.BatchEffects(chosen=batches, evidence={"before": before, "after": after}):
             alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
             return f"{len(batches)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
@@ -204,6 +208,7 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
         more += f"; {' and '.join(decision.unasked)} was not asked, as categories form groups of their own"
     end = {
         "": "", "largest": "; this is the end of the range, and the data say more",
+        "known": "; what is known of the samples needs as many, and the data say fewer",
         "smallest": "; this is the beginning of the range, and the data say fewer",
     }[decision.end]  # fmt: skip
     none = ", no clusters were found" if decision.chosen == 1 else ""

@@ -24,7 +24,8 @@ class ClusterNumber(Decision):
     ----------
     kind : "clusters", "one" where no split stands, "continuum" of one where nothing is apart, "few" samples
     levels : smaller numbers after which splits are much weaker, in rising order
-    end : "largest" or "smallest" where the range of numbers ended there and the data say more or fewer
+    end : "largest" or "smallest" where the range of numbers ended there and the data say more or fewer; "known" where
+        hints or pairs need as many, and the data say fewer
     splits : those tested, parents first: "parent" (its place, -1 of the first) and "side" of it, "sizes", "strength",
         "error" (its deviation over Gaussians), "stands", "p_value" and its "level", "agreement" and that in a Gaussian
         ("null"), "held_out" by view, "views": the agreement in each, "alone": the view that shows it alone, else

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from viewfuse import errors
+from viewfuse.data.filling import warn_of_filled
 from viewfuse.data.views import Views, stacked
 from viewfuse.errors import DataError, MissingPackage, NotEnoughMemory, SettingError, ViewfuseError
 from viewfuse.fitted.manifest import MANIFEST, checksum, read_manifest
@@ -208,6 +209,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Ju
     """The cluster of each sample, and how sure that is; `judged` is what the model says, where that is known."""
     limits.check_answer(_BYTES_PER_NUMBER * len(views) * len(fitted.cluster_centers_))
     complete, filled = fitted.complete(views)
+    warn_of_filled(filled)
     judged = judged or fitted.judge(complete)
     return {
         "ids": views.ids.tolist(),
@@ -226,6 +228,7 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Ju
 def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """All views of each sample, with what the model expects where one is missing."""
     complete, filled = fitted.complete(views)
+    warn_of_filled(filled)
     limits.check_answer(_BYTES_PER_NUMBER * len(complete) * sum(complete.widths))
     whole = fitted.impute(complete)
     return {

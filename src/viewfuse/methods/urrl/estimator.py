@@ -233,6 +233,8 @@ class URRL(Updatable, MultiViewClusterer):
             if self._chooses():
                 within = known.range(self.cluster_range, len(views))
                 number, begun = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **ways)
+                if number.end == "smallest" and within[0] > checked_range(self.cluster_range)[0]:
+                    number = replace(number, end="known")
                 config = replace(config, n_clusters=number.chosen)
             ways["n_jobs"] = self.n_jobs if device.type == "cpu" else None  # on a GPU trainings are stacked
             (fitted,) = fit_models([source], config, self.scaling, [seeds], device, known=known, begun=begun, **ways)
