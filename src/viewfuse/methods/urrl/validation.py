@@ -34,9 +34,7 @@ def source_of(model: Model, ids: NDArray[Any]) -> Source:
     """The training samples of a model as they were before they were scaled."""
     present, stored = model.stored.present.cpu().numpy(), model.stored.values
     arrays = [model.scaler.undo(v, view.cpu().numpy()) * present[:, v, None] for v, view in enumerate(stored)]
-    reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids).replace(
-        columns=tuple(range(array.shape[1]) for array in arrays), offsets=(0.0,) * len(arrays)
-    )
+    reduced = Views(dict(zip(model.names, arrays, strict=True)), mask=present, ids=ids)
     return Source(model.columns, model.offsets, model.filler, model.reduction, (), reduced, model.left_out)
 
 
