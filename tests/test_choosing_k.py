@@ -21,7 +21,7 @@ from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.split_decisions import RANGE, number_decision, without_view
-from viewfuse.selection.split_evidence import Look
+from viewfuse.selection.split_evidence import Look, Split
 from viewfuse.selection.tree import cluster_tree, principal
 
 
@@ -104,7 +104,7 @@ def test_a_cluster_of_k_means_that_is_two_islands_is_one_more(monkeypatch, withi
     points = points.float()
     stored = index_training_set([points, 100 * points.flip(1)], torch.ones(120, 2, dtype=torch.bool), 9)
     look = Look(points, points[None].repeat(2, 1, 1), stored.values, stored.present, points)
-    three = [SPLITS[0], {**SPLITS[0], "parent": 0}]
+    three = [Split(**SPLITS[0]), Split(**{**SPLITS[0], "parent": 0})]
     seen = []
     monkeypatch.setattr(number_of_clusters, "look_of", lambda run: look)
     monkeypatch.setattr(number_of_clusters, "splits_tested", lambda *given: seen.append(given) or three)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,18 +15,22 @@ from viewfuse.errors import SettingError
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import split_decisions
 from viewfuse.selection.decision_texts import words
-from viewfuse.selection.split_decisions import number_decision, possible_range, splits_tested, without_view
-from viewfuse.selection.split_evidence import splits_of
+from viewfuse.selection.split_decisions import possible_range, splits_tested, without_view
+from viewfuse.selection.split_evidence import Split, splits_of
 from viewfuse.selection.tree import cluster_tree
 from viewfuse.utils.settings import checked_range
 
 ALL = (1, 200)
 
 
+def number_decision(splits, n_samples, within):
+    return split_decisions.number_decision([Split(**one) for one in splits], n_samples, within)
+
+
 def decided(look, seed=0):
     tree = cluster_tree(look.embedding, look.neighbors, seed)
-    found = splits_tested(tree, look, ["a", "b"], torch.Generator().manual_seed(seed))
-    return number_decision(found, len(look), ALL)
+    found = splits_tested(tree, look, ["a", "b"][: len(look.values)], torch.Generator().manual_seed(seed))
+    return split_decisions.number_decision(found, len(look), ALL)
 
 
 @pytest.mark.slow
@@ -142,19 +145,12 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     known = {(min(below[name]), sum(sizes[name])): name for name in names}
     look, _ = a_look((n,))
 
-    def said(own, sides, draws, generator):
+    def said(own, sides, names, draws, generator):
         assert draws == 4
         strength, p, alone = made[known[int(groups[int(own.table[:, 0].min())]), len(sides)]]
-        facts = {
-            "held_out": [1.0, 1.0],
-            "views": [],
-            "alone": 1 if alone else None,
-            "stability": 1.0,
-            "gap": 0.5,
-            "valley": None,
-            "error": 0.1,
-        }
-        return SimpleNamespace(strength=strength, p_value=p, agreement=agreement_of(strength), null=0.4, **facts)
+        sizes = [int((~sides).sum()), int(sides.sum())]
+        facts = {"p_value": p, "agreement": agreement_of(strength), "alone": alone and names[1], "stands": False}
+        return Split(**a_split(-1, 0, sizes, strength, **facts))
 
     look.table[:, 0] = torch.arange(n)
     monkeypatch.setattr(split_decisions, "evidence", said)
@@ -162,15 +158,15 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
     found = splits_tested(own, look, ["a", "b"], torch.Generator())
     strengths = {made[name][0]: name for name in names}
     wanted = literal_standing(tree, n)
-    assert {strengths[one["strength"]] for one in found if one["stands"]} == wanted
-    assert {strengths[one["strength"]] for one in found} <= literal_names(wanted, names)
+    assert {strengths[one.strength] for one in found if one.stands} == wanted
+    assert {strengths[one.strength] for one in found} <= literal_names(wanted, names)
     for place, one in enumerate(found):
-        parent = found[one["parent"]] if one["parent"] >= 0 else None
-        assert one["parent"] < place
-        assert parent is None or parent["stands"]
-        above = [name for name in wanted if strengths[one["strength"]].startswith(name)]
-        nearest = max((name for name in above if name != strengths[one["strength"]]), key=len, default=None)
-        assert (None if parent is None else strengths[parent["strength"]]) == nearest
+        parent = found[one.parent] if one.parent >= 0 else None
+        assert one.parent < place
+        assert parent is None or parent.stands
+        above = [name for name in wanted if strengths[one.strength].startswith(name)]
+        nearest = max((name for name in above if name != strengths[one.strength]), key=len, default=None)
+        assert (None if parent is None else strengths[parent.strength]) == nearest
 
 
 def test_the_level_is_shared_in_proportion_to_the_samples():
@@ -305,7 +301,7 @@ def test_a_wide_gap_counts_as_one_as_sides_without_a_border_do():
 @pytest.mark.parametrize(("valley", "level", "stands"), [(0.19, 0.05, True), (0.2, 0.05, False), (0.03, 0.005, False)])
 def test_the_level_of_a_valley_is_shared_as_that_of_the_gaussians_is(valley, level, stands):
     one = a_split(-1, 0, [80, 40], 2.0, null=0.8, p_value=1e-9, level=level, valley=valley)
-    assert split_decisions.tested(one, 2.0) is stands
+    assert split_decisions.tested(Split(**one), 2.0) is stands
 
 
 def literal_islands(points, values, present, labels, seed):

@@ -234,6 +234,39 @@ def test_ids_of_shards_are_text_or_numbers_and_nothing_that_holds_such(tmp_path)
         Shards(tmp_path / "a.parquet")
 
 
+def test_row_labels_of_shards_are_ids_where_they_may_be(tmp_path):
+    """As `read_views` has it: row numbers, and labels that are there twice, are neither ids nor measurements."""
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"price": [5, 6], "v.x": [1.0, 2.0]})
+    frame.set_axis([7, 9]).to_parquet(tmp_path / "a.parquet", index=True)
+    with pytest.warns(SuspiciousDataWarning, match=r"the ids are the row labels .*\(7, 9\), not column 'price'"):
+        shards = Shards(tmp_path / "a.parquet", blocks={"v": "v.*"})
+    assert (shards.layout.id_column, shards.ignored) == ("__index_level_0__", ["price"])
+    for name, labels in (("b", [7, 7]), ("c", [0, 1])):
+        frame.set_axis(labels).to_parquet(tmp_path / f"{name}.parquet", index=True)
+        shards = Shards(tmp_path / f"{name}.parquet")
+        assert (shards.layout.used, shards.ignored) == (["price", "v.x"], [])
+
+
+def test_rows_of_shards_with_two_labels_are_asked_about(tmp_path):
+    pytest.importorskip("pyarrow")
+    index = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["patient", "visit"])
+    pd.DataFrame({"v.x": [1.0, 2.0]}, index=index).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"its rows have 2 labels each \('patient', 'visit'\); name the column of ids"):
+        Shards(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("values", [[3, 1], ["b", "a"], [0.5, 1.0]])
+def test_categories_in_shards_are_no_numbers(tmp_path, values):
+    """Those of whole numbers were learned from like any numbers."""
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"v.x": pd.Categorical(values), "v.y": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="id"))
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"column 'v\.x' holds category values, not numbers; drop it"):
+        Shards(tmp_path / "a.parquet")
+    assert Shards(tmp_path / "a.parquet", blocks={"v": ["v.y"]}).layout.used == ["id", "v.y"]
+
+
 @pytest.mark.parametrize("name", ["patient", None])
 def test_the_index_of_shards_is_their_ids(tmp_path, name):
     """The first column, a price, was."""

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from run_folders import a_split
 from viewfuse.methods import number_of_clusters
 from viewfuse.methods.number_of_clusters import NewKind, _Tested
+from viewfuse.selection import split_decisions
+from viewfuse.selection.split_evidence import Split
 
 
 def tree_of(**parts):
     tree = object.__new__(_Tested)
-    tree._records = []
+    tree._splits = []
     for name, part in parts.items():
         setattr(tree, f"_{name}", part)
     return tree
@@ -80,7 +83,7 @@ def test_a_kind_is_tested_against_the_known_samples_beside_it_and_then_within(mo
 
     def tried(left, right):
         asked.append((left.tolist(), right.tolist()))
-        return {"stands": within or len(asked) != 4, "number": len(asked)}
+        return Split(**a_split(-1, 0, [], len(asked), stands=within or len(asked) != 4))
 
     monkeypatch.setattr(number_of_clusters, "cluster_tree", lambda *given: None)
     monkeypatch.setattr(number_of_clusters, "splits_of", lambda tree: next(splits))
@@ -88,7 +91,8 @@ def test_a_kind_is_tested_against_the_known_samples_beside_it_and_then_within(mo
     found = tree.kinds()
     first, second, kind = list(range(20)), list(range(20, 34)), rows.tolist()
     assert asked == [(second, first), (first, second), (second, kind), (kind[:6], kind[6:])]
-    facts = {"stands": True, "number": 4 if within else 3, "beside": 1}
+    facts = {**a_split(-1, 0, [], 4 if within else 3), "beside": 1}
+    del facts["parent"], facts["side"]
     assert [one.facts for one in found] == [facts] * (2 if within else 1)
     assert [one.rows.tolist() for one in found] == ([kind[:6], kind[6:]] if within else [kind])
     tree._together = lambda: rows[:7]
@@ -98,13 +102,20 @@ def test_a_kind_is_tested_against_the_known_samples_beside_it_and_then_within(mo
 
 
 def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
-    monkeypatch.setattr(number_of_clusters, "evidence_record", lambda look, sides, *more: {"sides": sides.tolist()})
+    seen = []
+
+    def evidence(look, sides, *more):
+        seen.append(sides.tolist())
+        return Split(**a_split(-1, 0, [4, 7], 1.0, stands=False))
+
+    monkeypatch.setattr(split_decisions, "evidence", evidence)
     monkeypatch.setattr(number_of_clusters, "strongest", len)
-    monkeypatch.setattr(number_of_clusters, "tested", lambda record, strongest: strongest == 1)
+    monkeypatch.setattr(number_of_clusters, "tested", lambda split, strongest: strongest == 1)
     look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()
     tree = tree_of(look=look, names=["rna"], generator=None)
     found = tree._test(np.arange(4), np.arange(10, 17))
-    assert found == {"sides": [False] * 4 + [True] * 7, "level": pytest.approx(0.005), "stands": True, "sizes": [4, 7]}
+    assert seen == [[False] * 4 + [True] * 7]
+    assert (found.level, found.stands, found.sizes) == (pytest.approx(0.005), True, [4, 7])
 
 
 def test_the_largest_kind_is_first(monkeypatch):

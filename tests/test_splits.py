@@ -14,9 +14,8 @@ from viewfuse.selection import split_evidence
 from viewfuse.selection.kmeans import filled_table
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.split_evidence import (
-    Evidence,
+    Contrast,
     Look,
-    OneView,
     _split_of,
     agreement,
     border_gaps,
@@ -25,6 +24,9 @@ from viewfuse.selection.split_evidence import (
     splits_of,
 )
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest_different
+
+NAMES = ["a", "b"]
+HALF = 0.25 ** (1 / 3)
 
 
 def generator(seed=0):
@@ -69,7 +71,7 @@ def test_whether_a_valley_is_asked_for_depends_on_all_views_together(monkeypatch
         monkeypatch.setattr(split_evidence, "_split_of", lambda *_, found=nulls: found)
         monkeypatch.setattr(split_evidence, "_agreements", lambda *_, own=own: [own, 0.9, 0.9])
         monkeypatch.setattr(split_evidence, "valley_p_value", lambda *given, calls=calls: calls.append(given) or 0.03)
-        found = evidence(look, sides, 2, torch.Generator())
+        found = evidence(look, sides, NAMES, 2, torch.Generator())
         assert (len(calls), found.valley) == (asked, 0.03 if asked else None)
 
 
@@ -99,12 +101,28 @@ def test_a_gaussian_has_the_same_views_and_covariance():
     assert torch.equal(drawn.present, look.present)
 
 
-def test_the_strength_is_what_crosses_less_and_held_out_views_weigh_it():
-    said = Evidence(0.9, [0.6] * 3, [0.125, float("nan"), 0.125], 0.8, 0.2)
+def weighed(monkeypatch, agreements, nulls, held, gaps=(1.0, 1.0)):
+    """The evidence of made-up agreements, in all views together and in each; `nulls` has a row per Gaussian."""
+    look, rows, told = a_look((12, 9))[0], iter(nulls), iter(held)
+    monkeypatch.setattr(split_evidence, "_agreements", lambda *_: agreements)
+    monkeypatch.setattr(split_evidence, "_split_of", lambda *_: next(rows))
+    monkeypatch.setattr(split_evidence, "agreement", lambda *_: next(told))
+    monkeypatch.setattr(split_evidence, "border_gaps", lambda *_: [[gap] for gap in gaps])
+    return evidence(look, np.arange(21) >= 12, NAMES[: len(agreements) - 1], len(nulls), torch.Generator())
+
+
+def test_the_strength_is_what_crosses_less_and_held_out_views_weigh_it(monkeypatch):
+    nan, nulls = float("nan"), [[0.6, 0.0, 0.0]] * 3
+    said = weighed(monkeypatch, [0.9, nan, nan], nulls, [0.125, nan])
     assert said.strength == pytest.approx(np.log(0.4 / 0.1) * 0.5)
-    assert Evidence(0.9, [0.6] * 3, [-0.2], 0.8, 0.2).strength == 0
-    assert Evidence(1.0, [0.6] * 3, [1.0], 0.8, 0.2).strength == pytest.approx(np.log(0.4 / 0.02))
-    assert Evidence(0.9, [0.6] * 3, [], 0.8, 0.2).strength == pytest.approx(np.log(4) * 0.25 ** (1 / 3))
+    assert said.held_out == {"a": 0.125, "b": None}
+    assert said.views == {"a": None, "b": None}
+    assert said.sizes == [12, 9]
+    assert weighed(monkeypatch, [0.9, nan, nan], nulls, [-0.2, -0.2]).strength == 0
+    said = weighed(monkeypatch, [1.0, nan, nan], nulls, [1.0, 1.0])
+    assert said.strength == pytest.approx(np.log(0.4 / 0.02))
+    one = [row[:2] for row in nulls]
+    assert weighed(monkeypatch, [0.9, nan], one, [], [1.0]).strength == pytest.approx(np.log(4) * HALF)
 
 
 def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap():
@@ -122,10 +140,14 @@ def test_border_samples_are_further_from_their_neighbours_where_there_is_a_gap()
 
 def test_true_sides_are_evident_in_all_views_and_halves_of_one_group_are_not():
     look, labels = a_look((70, 50))
-    true = evidence(look, labels == 1, 4, generator())
-    assert (true.agreement, true.p_value < 1e-6, min(true.held_out) > 0.9) == (pytest.approx(1, abs=0.01), True, True)
+    true = evidence(look, labels == 1, NAMES, 4, generator())
+    assert (true.agreement, true.p_value < 1e-6, min(true.held_out.values()) > 0.9) == (
+        pytest.approx(1, abs=0.01),
+        True,
+        True,
+    )
     one, _ = a_look((120,))
-    halves = evidence(one, one.embedding[:, 0].numpy() > 0, 4, generator())
+    halves = evidence(one, one.embedding[:, 0].numpy() > 0, NAMES, 4, generator())
     assert true.strength > 5 * max(halves.strength, 0.1)
 
 
@@ -134,30 +156,32 @@ def test_a_split_in_one_view_only_is_not_seen_where_it_is_left_out():
     sides = np.arange(100) % 2 == 1
     for points in (look.values[0], look.embedding, look.hidden[1]):
         points[:, 0] += torch.from_numpy(20.0 * sides).float()
-    said = evidence(look, sides, 2, generator())
-    assert said.held_out[0] < 0.3
-    assert abs(said.held_out[1]) < 0.3
+    said = evidence(look, sides, NAMES, 2, generator())
+    assert said.held_out["a"] < 0.3
+    assert abs(said.held_out["b"]) < 0.3
     assert said.agreement > 0.5
-    assert said.alone == 0  # and it is strong there
-    assert said.strength > 1 > said.together
+    assert said.alone == "a"  # and it is strong there
+    weight = max(np.mean([*said.held_out.values()]), 0) ** (1 / 3)
+    assert said.strength > 1 > (np.log(1 - said.null) - np.log(max(1 - said.agreement, 0.02))) * weight
     assert said.p_value < 0.001
 
 
-def test_one_view_alone_must_be_stronger_than_gaussians_and_have_a_gap():
+def test_one_view_alone_must_be_stronger_than_gaussians_and_have_a_gap(monkeypatch):
     """By hand: the logarithm of how much rarer neighbours cross, times the cube root of a quarter."""
-    half = 0.25 ** (1 / 3)
-    crisp = OneView(0.95, [0.5, 0.7], 0.1)
-    assert crisp.strength == pytest.approx(half * np.log(0.4 / 0.05))
-    assert OneView(0.95, [0.5, 0.7], 0.0).strength == -np.inf  # the border is as dense as the rest
-    assert OneView(0.8, [0.5, 0.7], 0.1).strength == -np.inf  # 0.44, and Gaussians have 0.6
-    assert OneView(float("nan"), [0.5, 0.7], 0.1).strength == -np.inf  # too few samples have it
-    said = Evidence(0.7, [0.6, 0.5], [0.0, 0.0], 0.9, 0.1, [OneView(0.1, [0.2, 0.1], 1.0), crisp])
-    assert (said.alone, said.strength) == (1, crisp.strength)
+    crisp = Contrast(0.95, [0.5, 0.7], HALF, 0.1)
+    assert crisp.strength == pytest.approx(HALF * np.log(0.4 / 0.05))
+    assert Contrast(0.95, [0.5, 0.7], HALF, 0.0).strength == -np.inf  # the border is as dense as the rest
+    assert Contrast(0.8, [0.5, 0.7], HALF, 0.1).strength == -np.inf  # 0.44, and Gaussians have 0.6
+    assert Contrast(float("nan"), [0.5, 0.7], HALF, 0.1).strength == -np.inf  # too few samples have it
+    said = weighed(monkeypatch, [0.7, 0.1, 0.95], [[0.6, 0.2, 0.5], [0.5, 0.1, 0.7]], [0.0, 0.0], [1.0, 0.1])
+    assert (said.alone, said.strength) == ("b", crisp.strength)
     assert said.p_value == pytest.approx(2 * p_value(0.95, [0.5, 0.7]))
     logs = [np.log(0.5), np.log(0.3)]
-    assert said.error == pytest.approx(half * np.std(logs, ddof=1))
-    seen = Evidence(0.97, [0.6, 0.5], [0.9, 0.95], 0.9, 0.1, [crisp, crisp])
-    assert (seen.alone, seen.strength) == (None, seen.together)
+    assert said.error == pytest.approx(HALF * np.std(logs, ddof=1))
+    nulls = [[0.6, 0.5, 0.5], [0.5, 0.7, 0.7]]
+    seen = weighed(monkeypatch, [0.97, 0.95, 0.95], nulls, [0.9, 0.95], [0.1, 0.1])
+    together = Contrast(0.97, [0.6, 0.5], np.mean([0.9, 0.95]) ** (1 / 3))
+    assert (seen.alone, seen.strength) == (False, pytest.approx(together.strength))
     assert seen.p_value == p_value(0.97, [0.6, 0.5])
 
 
@@ -201,9 +225,9 @@ def test_groups_of_copies_are_found_by_the_embedding():
     points = torch.cat(views, dim=1)
     look = Look(points, torch.stack([points, points]), views, torch.ones(100, 2, dtype=torch.bool), points)
     assert (look.neighbors == NO_NEIGHBOR).all()
-    found = evidence(look, kind > 0, 3, torch.Generator().manual_seed(0))
-    assert (found.agreement, found.alone) == (1.0, None)
-    assert all(np.isnan(one) for one in found.held_out)
+    found = evidence(look, kind > 0, NAMES, 3, torch.Generator().manual_seed(0))
+    assert (found.agreement, found.alone) == (1.0, False)
+    assert found.held_out == {"a": None, "b": None}
     assert found.p_value < 0.001
 
 

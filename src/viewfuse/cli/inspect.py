@@ -220,11 +220,12 @@ def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _said(split: Mapping[str, Any]) -> str:
     from viewfuse.selection.split_decisions import lacks_valley  # torch is there by now
+    from viewfuse.selection.split_evidence import Split
 
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""
     views += f", clearest in {plain(split['alone'])}" if split["alone"] else ""
-    why = ": samples are as dense at the border" if lacks_valley(split) else ""
+    why = ": samples are as dense at the border" if lacks_valley(Split(**split)) else ""
     ends = "" if split["stands"] else f", stays whole{why}"
     return f"  (strength {split['strength']:.2f}, p {p_value(split['p_value'], '= ')}{views}{ends})"
 

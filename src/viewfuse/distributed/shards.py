@@ -125,14 +125,14 @@ class Shards:
                 if one != other:
                     fault = f"{path}: column {name!r} is {other}, but {one} in {self.paths[0].name}"
                     raise DataError(f"{fault}; give all shards the same columns")
-        index = parquet.saved_index(files[0].schema_arrow)
-        is_id = len(index) == 1 and (parquet.is_text(first[index[0]]) or not index[0].startswith(parquet.NAMELESS))
-        labels = index[0] if is_id else None
-        chosen, sources = _plan(self.paths[0], first, id_column or labels, blocks)
+        names, chosen = parquet.names_and_id(self.paths[0], files[0], first, id_column)
+        words = parquet.categories(files[0].schema_arrow) - {chosen}
+        kinds = {name: "category" if name in words else first[name] for name in names}
+        sources = _plan(self.paths[0], kinds, chosen, id_column, blocks)
         columns = tuple(self._columns(own, first[own[0]]) for own in sources.values())
         self.layout = Layout(chosen, sources, columns)
         used = set(self.layout.used)
-        self.ignored = [name for name in first if name not in used]
+        self.ignored = [name for name in names if name not in used]
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -261,15 +261,12 @@ def _meant(path: Path) -> list[Path]:
 
 
 def _plan(
-    path: Path, kinds: Mapping[str, Any], id_column: str | None, blocks: Blocks | None
-) -> tuple[str, Mapping[str, list[str]]]:
-    """The column of ids, and per view its columns."""
-    chosen = id_column or next(iter(kinds))
-    is_id = chosen in kinds and (parquet.is_text(kinds[chosen]) or str(kinds[chosen]).startswith(("int", "uint")))
-    if not is_id:
-        held = f"holds {kinds[chosen]} values" if chosen in kinds else "is not there"
-        fault = f"{path}: column {chosen!r} {held}, but ids are text or whole numbers; name the right one with "
-        raise DataError(fault, Setting("id_column"))
+    path: Path, kinds: Mapping[str, Any], chosen: str, id_column: str | None, blocks: Blocks | None
+) -> Mapping[str, list[str]]:
+    """Per view its columns; `chosen` are the ids, also where no column was asked for."""
+    if not parquet.is_id(kinds[chosen]):
+        fault = f"{path}: column {chosen!r} holds {kinds[chosen]} values, but ids are text or whole numbers; "
+        raise DataError(f"{fault}name the right one with ", Setting("id_column"))
     others = [name for name in kinds if name != chosen]
     sources: dict[str, list[str]] = {name: [name] for name in others if parquet.is_list(kinds[name])}
     if blocks:
@@ -277,7 +274,8 @@ def _plan(
     elif not sources and others and all(name.partition(".")[2] for name in others):
         for name in others:
             sources.setdefault(name.partition(".")[0], []).append(name)
-        if id_column is None and "." in chosen and chosen.partition(".")[0] in sources:
+        is_first = id_column is None and chosen == next(iter(kinds))
+        if is_first and "." in chosen and chosen.partition(".")[0] in sources:
             fault = f"{path}: the first column {chosen!r} is called like one of a view; name the column of ids with "
             raise DataError(fault, Setting("id_column"))
     if not sources:
@@ -290,7 +288,7 @@ def _plan(
                 raise DataError(f"{path}: column {name!r} holds lists, so it is a view by itself; name it alone")
             if not parquet.is_numeric(str(kind.value_type if parquet.is_list(kind) else kind)):
                 raise DataError(f"{path}: column {name!r} holds {kind} values, not numbers; drop it, or leave it out")
-    return chosen, sources
+    return sources
 
 
 def hashed_ids(ids: Any, path: Path) -> NDArray[np.uint64]:

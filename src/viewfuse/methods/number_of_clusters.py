@@ -7,7 +7,7 @@ as clearly apart from the next cluster as the clusters are from each other. The 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -32,18 +32,17 @@ from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.split_decisions import (
-    evidence_record,
     islands,
     number_decision,
     possible_range,
+    split_between,
     splits_tested,
     strongest,
     tested,
     without_view,
 )
-from viewfuse.selection.split_evidence import LEAST, Look, splits_of
+from viewfuse.selection.split_evidence import LEAST, Look, Split, splits_of
 from viewfuse.selection.tree import cluster_tree, principal
-from viewfuse.selection.valley import LEVEL
 from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
@@ -185,7 +184,7 @@ class _Tested:
         self._generator = torch.Generator().manual_seed(seed)
         self._graph = look.graph
         self._weights = np.asarray(self._graph.sum(axis=1)).ravel()
-        self._records: list[dict[str, Any]] = []
+        self._splits: list[Split] = []
 
     def kinds(self) -> list[NewKind]:
         """One new kind or several; none where the novel samples do not hold together, or not apart from clusters."""
@@ -204,8 +203,8 @@ class _Tested:
         own = self._members(beside)
         if len(own) < LEAST:
             return []
-        facts = {**self._test(own, rows), "beside": beside}
-        return self._divided(rows, facts) if facts["stands"] else []
+        split = self._test(own, rows)
+        return self._divided(rows, split, beside) if split.stands else []
 
     def _together(self) -> NDArray[np.int64]:
         """The novel samples that share more neighbours with each other than with any cluster; others are left out."""
@@ -224,15 +223,16 @@ class _Tested:
         member = (groups[:, None] == np.arange(groups.max() + 1)).astype(float)
         return np.asarray(self._graph @ member) / np.maximum(self._weights @ member, 1e-12)
 
-    def _divided(self, rows: NDArray[np.int64], facts: dict[str, Any]) -> list[NewKind]:
+    def _divided(self, rows: NDArray[np.int64], split: Split, beside: int) -> list[NewKind]:
         """Samples that stand, as one kind or as what the splits of their tree leave."""
         look = self._look.take(rows)
         for first in splits_of(cluster_tree(look.embedding, look.neighbors, self._seed % 2**32))[:1]:
             sides = rows[first.left], rows[first.right]
             between = self._test(*sides)
-            if between["stands"]:
-                return [kind for side in sides for kind in self._divided(side, {**between, "beside": facts["beside"]})]
-        return [NewKind(rows, facts)]
+            if between.stands:
+                return [kind for side in sides for kind in self._divided(side, between, beside)]
+        facts = {name: fact for name, fact in asdict(split).items() if name not in ("parent", "side")}
+        return [NewKind(rows, {**facts, "beside": beside})]
 
     def _members(self, label: int) -> NDArray[np.int64]:
         return np.flatnonzero((self._labels == label) & ~self._novel)
@@ -251,10 +251,8 @@ class _Tested:
             closeness[own] = -2.0
         return int(closeness.argmax())
 
-    def _test(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> dict[str, Any]:
+    def _test(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> Split:
         """What speaks for two groups of samples as two, and whether they stand."""
-        rows, sides = np.concatenate([left, right]), np.arange(len(left) + len(right)) >= len(left)
-        record = evidence_record(self._look.take(rows), sides, self._names, self._generator)
-        record["level"] = LEVEL * (len(rows) - 1) / (len(self._look) - 1)
-        self._records.append(record)
-        return {**record, "stands": tested(record, strongest(self._records)), "sizes": [len(left), len(right)]}
+        said = split_between(self._look, left, right, self._names, self._generator)
+        self._splits.append(said)
+        return replace(said, stands=tested(said, strongest(self._splits)))

@@ -18,6 +18,7 @@ results/clusters/README.md says how bounds were found, and what was tried.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from viewfuse.selection.split_evidence import (
     LEAST,
     NO_BORDER,
     Look,
+    Split,
     agreement,
     crossing,
     evidence,
@@ -61,7 +63,6 @@ _DRAWS = 4
 """Gaussians that a split is compared with."""
 _LEAST_ISLAND = 0.75
 """The least size of what one view alone shows, over that of the mean cluster."""
-Splits = list[dict[str, Any]]
 
 
 def possible_range(within: Any, n_samples: int) -> tuple[int, int]:
@@ -73,71 +74,61 @@ def possible_range(within: Any, n_samples: int) -> tuple[int, int]:
     return least, max(least, min(most, n_samples // PER_GROUP))
 
 
-def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch.Generator) -> Splits:
+def splits_tested(tree: Tree, look: Look, names: Sequence[str], generator: torch.Generator) -> list[Split]:
     """The splits of a tree that were tested, parents before their children: those below one that falls are not."""
-    every, found = splits_of(tree), dict[int, dict[str, Any]]()
-    below: dict[int, list[int]] = {}
-    for place, split in enumerate(every):
-        below.setdefault(split.parent, []).append(place)
-    waiting = list(below.get(-1, []))
+    every, found = splits_of(tree), dict[int, Split]()
+    child = {(one.parent, one.side): place for place, one in enumerate(every)}
+    waiting = [0] if every else []
     while waiting:
         place = max(waiting, key=lambda one: len(every[one].left) + len(every[one].right))
         waiting.remove(place)
         own = every[place]
-        rows = np.concatenate([own.left, own.right])
-        level = LEVEL * (len(rows) - 1) / (len(look) - 1)
-        said = evidence_record(look.take(rows), np.isin(rows, own.right), names, generator)
-        found[place] = {"parent": own.parent, "side": own.side, **said, "level": level}
-        found[place]["sizes"] = [len(own.left), len(own.right)]
-        if tested(found[place], strongest(found.values())):
-            waiting += below.get(place, [])
+        said = split_between(look, own.left, own.right, names, generator)
+        found[place] = replace(said, parent=own.parent, side=own.side)
+        if tested(said, strongest(found.values())):
+            waiting += [child[place, side] for side in (0, 1) if (place, side) in child]
     return _standing(found, len(look))
 
 
-def evidence_record(look: Look, sides: Sides, names: Sequence[str], generator: torch.Generator) -> dict[str, Any]:
-    """What speaks for a split of all samples of a look, see `ClusterNumber.splits`."""
-    said = evidence(look, sides, _DRAWS, generator)
-    parts = said.held_out, [one.agreement for one in said.views]
-    held, views = (
-        {name: None if np.isnan(one) else one for name, one in zip(names, part, strict=False)} for part in parts
-    )
-    return {
-        "strength": said.strength, "error": said.error, "p_value": said.p_value, "agreement": said.agreement,
-        "null": said.null, "held_out": held, "views": views, "alone": said.alone is not None and names[said.alone],
-        "stability": said.stability, "gap": min(said.gap, 9.0), "valley": said.valley,
-    }  # fmt: skip
+def split_between(
+    look: Look, left: NDArray[np.int64], right: NDArray[np.int64], names: Sequence[str], generator: torch.Generator
+) -> Split:
+    """What speaks for a split of some samples of a look, given by their rows, with its share of the level."""
+    rows = np.concatenate([left, right])
+    said = evidence(look.take(rows), np.arange(len(rows)) >= len(left), names, _DRAWS, generator)
+    return replace(said, level=LEVEL * (len(rows) - 1) / (len(look) - 1))
 
 
-def strongest(found: Iterable[Mapping[str, Any]]) -> float:
+def strongest(found: Iterable[Split]) -> float:
     """How strong splits can be: the mean of the strongest four of all that were tested."""
-    return float(np.mean(sorted((one["strength"] for one in found), reverse=True)[:4]))
+    return float(np.mean(sorted((one.strength for one in found), reverse=True)[:4]))
 
 
-def tested(one: Mapping[str, Any], strongest: float) -> bool:
+def tested(one: Split, strongest: float) -> bool:
     """Whether a split stands: strong enough for the set, clearer than in Gaussians, with a valley where one is needed.
 
     A share of 0.4 or 0.5 of the strongest is about as good as 0.45 (results/clusters). As networks bend what they see,
     it is also stronger than 0.45 of the agreement in Gaussians: data without clusters were split with up to 0.42 of it
     (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0.
     """
-    strong_enough = one["strength"] >= 0.45 * strongest and _is_clear(one)
+    strong_enough = one.strength >= 0.45 * strongest and _is_clear(one)
     return strong_enough and not lacks_valley(one)
 
 
-def lacks_valley(one: Mapping[str, Any]) -> bool:
+def lacks_valley(one: Split) -> bool:
     """Whether a split needs a valley and has none.
 
     Its p-value may be four times as high as the other one: squares seldom have a valley even then, and sub-splits of
     clear clusters, with their lower level, hardly ever (results/clusters).
     """
-    return bool(one["valley"] is not None and one["valley"] >= 4 * one["level"])
+    return one.valley is not None and one.valley >= 4 * one.level
 
 
-def _is_clear(one: Mapping[str, Any]) -> bool:
-    return bool(one["strength"] >= 0.45 * one["null"] and one["p_value"] < one["level"])
+def _is_clear(one: Split) -> bool:
+    return one.strength >= 0.45 * one.null and one.p_value < one.level
 
 
-def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
+def _standing(found: Mapping[int, Split], n_samples: int) -> list[Split]:
     """The splits that stand, each by its strength for its size, and those that fall below them.
 
     A split of which only one side holds others that stand is left out, with the other side; one both of whose sides do
@@ -147,14 +138,14 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
         return []
     best = strongest(found.values())
     mean = n_samples / (1 + sum(tested(one, best) for one in found.values()))
-    sized, child = dict[int, dict[str, Any]](), dict[tuple[int, int], int]()
+    sized, child = dict[int, Split](), dict[tuple[int, int], int]()
     for place, one in found.items():
-        child[one["parent"], one["side"]] = place
+        child[one.parent, one.side] = place
         # Less where the smaller side is smaller than the mean cluster and not quite apart. Powers up to 0.5 are as good
         # on real sets; without any these lose twice as much, and without the exception small clusters of sets with
         # sizes of 20 to 1 are joined (results/clusters).
-        share = 1.0 if one["agreement"] >= 0.96 else min(1.0, min(one["sizes"]) / mean)
-        sized[place] = {**one, "strength": one["strength"] * share ** (1 / 3)}
+        share = 1.0 if one.agreement >= 0.96 else min(1.0, min(one.sizes) / mean)
+        sized[place] = replace(one, strength=one.strength * share ** (1 / 3))
     best = strongest(sized.values())
     stands: dict[int, bool] = {}
     holds: dict[int | None, bool] = {None: False}  # whether a split stands, or one below it
@@ -162,7 +153,7 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
         both = [holds[child.get((place, side))] for side in (0, 1)]
         stands[place] = all(both) or tested(sized[place], best)
         holds[place] = stands[place] or any(both)
-    out: Splits = []
+    out: list[Split] = []
     waiting = [(child[-1, 0], -1, 0)]
     while waiting:
         place, parent, side = waiting.pop(0)
@@ -172,11 +163,11 @@ def _standing(found: Mapping[int, dict[str, Any]], n_samples: int) -> Splits:
         elif holds[place]:
             waiting += [(lower, parent, side) for lower, _ in below if holds[lower]]
             continue
-        out.append({**found[place], "parent": parent, "side": side, "stands": stands[place]})
+        out.append(replace(found[place], parent=parent, side=side, stands=stands[place]))
     return out
 
 
-def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> ClusterNumber:
+def number_decision(splits: Sequence[Split], n_samples: int, within: tuple[int, int]) -> ClusterNumber:
     """How many clusters there are within a `possible_range`, which coarser numbers hold as well, and the whole tree."""
     least, most = within
     if n_samples < 2 * LEAST:
@@ -184,30 +175,30 @@ def number_decision(splits: Splits, n_samples: int, within: tuple[int, int]) -> 
     # The strengths of the splits that stand, no stronger than their parents, the strongest first.
     every = list[float]()
     for one in splits:
-        every.append(min(one["strength"], every[one["parent"]]) if one["parent"] >= 0 else one["strength"])
-    heights = sorted((height for height, one in zip(every, splits, strict=True) if one["stands"]), reverse=True)
+        every.append(min(one.strength, every[one.parent]) if one.parent >= 0 else one.strength)
+    heights = sorted((height for height, one in zip(every, splits, strict=True) if one.stands), reverse=True)
     kind = "continuum" if _is_continuum(splits) else "clusters" if heights else "one"
     found = 1 if kind == "continuum" else 1 + len(heights)
     chosen = min(max(found, least), most)
     end = "largest" if chosen < found else "smallest" if chosen > found else ""
     evidence = {"weakest": heights[chosen - 2]} if 2 <= chosen <= len(heights) + 1 else {}
-    fallen = [one["strength"] for one in splits if not one["stands"]]
+    fallen = [one.strength for one in splits if not one.stands]
     evidence |= {"next": max(fallen)} if fallen else {}
     # Coarser numbers hold as well where the next split is weaker by more than a half.
     own = heights[: chosen - 1]
     levels = [place + 2 for place in range(len(own) - 1) if own[place] > 1.5 * own[place + 1]]
-    return ClusterNumber(chosen, evidence, kind, levels, end, splits)
+    return ClusterNumber(chosen, evidence, kind, levels, end, list(map(asdict, splits)))
 
 
-def _is_continuum(splits: Splits) -> bool:
+def _is_continuum(splits: Sequence[Split]) -> bool:
     """Whether the data fall into parts wherever they are cut, with borders as dense as the rest."""
-    clear = [one for one in splits if one["stands"] or _is_clear(one)]
-    first = sorted((one for one in splits if one["stands"]), key=lambda one: -sum(one["sizes"]))[:_FIRST]
+    clear = [one for one in splits if one.stands or _is_clear(one)]
+    first = sorted((one for one in splits if one.stands), key=lambda one: -sum(one.sizes))[:_FIRST]
     if not first:
         return any(map(lacks_valley, clear))
-    gap = np.mean([1.0 if one["agreement"] > NO_BORDER else min(one["gap"], 1.0) for one in first])
-    free = np.mean([one["null"] for one in first]) - _FREE
-    return bool(len(clear) >= _CHAIN and gap < (_GAP * free if first[0]["valley"] is None else _GAP_OF_VALLEYS))
+    gap = np.mean([1.0 if one.agreement > NO_BORDER else min(one.gap, 1.0) for one in first])
+    free = np.mean([one.null for one in first]) - _FREE
+    return bool(len(clear) >= _CHAIN and gap < (_GAP * free if first[0].valley is None else _GAP_OF_VALLEYS))
 
 
 def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int | None]:

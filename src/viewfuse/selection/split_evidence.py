@@ -15,10 +15,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,13 +32,14 @@ from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
-from viewfuse.selection.valley import Sides, valley_p_value
+from viewfuse.selection.valley import LEVEL, Sides, valley_p_value
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
 _UNKNOWN = 0.25
 """Stands for the evidence of held-out views where no sample has two views: as much as of a weak split."""
 _HALVED = _UNKNOWN ** (1 / 3)
+"""The weight of one view alone, as if little were known of held-out views."""
 _CRISP = 0.76
 """Where Gaussians are split with more agreement than this, any crisp split may come for free (results/clusters)."""
 NO_BORDER = 0.995
@@ -88,77 +89,48 @@ class Look:
         return Look(embedding, self.hidden[:0], views, self.present, self.table[:, :0])
 
 
-class OneView(NamedTuple):
-    """What one view alone says of a split, among the samples that have it; parts as of `Evidence`."""
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A split and what speaks for it; the fields are those of `viewfuse.selection.decisions.ClusterNumber.splits`."""
+
+    parent: int = -1
+    side: int = 0
+    strength: float
+    error: float
+    p_value: float
+    agreement: float
+    null: float
+    held_out: Mapping[str, float | None]
+    views: Mapping[str, float | None]
+    alone: str | bool
+    stability: float
+    gap: float
+    valley: float | None
+    level: float = LEVEL
+    sizes: Sequence[int]
+    stands: bool = False
+
+
+class Contrast(NamedTuple):
+    """The agreement in a split beside those in splits of Gaussians; of one view alone with its gap."""
 
     agreement: float
     nulls: Sequence[float]
-    gap: float
+    weight: float  # what held-out views say
+    gap: float | None = None
 
     @property
     def strength(self) -> float:
-        """As of `Evidence`, as if little were known of held-out views; none unless it is clear.
+        """How many times rarer than in Gaussians neighbours cross, a logarithm, times the weight.
 
-        Without a second view to confirm it, neighbours must cross e times as rarely as in Gaussians, the split must be
-        stronger than the agreement in these, and its border sparser than the rest: so are no heavy tails, curves or
-        single factors of one view (results/clusters).
+        One view alone has none unless it is clear. Without a second view to confirm it, neighbours must cross e times
+        as rarely as in Gaussians, the split must be stronger than the agreement in these, and its border sparser than
+        the rest: so are no heavy tails, curves or single factors of one view (results/clusters).
         """
         null = float(np.mean(self.nulls))
-        found = (crossing(null) - crossing(self.agreement)) * _HALVED
-        return found if found >= max(null, _HALVED) and self.gap > 0 else float("-inf")
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What speaks for a split."""
-
-    agreement: float  # of the neighbours, less chance
-    nulls: Sequence[float]  # that in the splits of Gaussians
-    held_out: Sequence[float]  # per view that of sides that were found without it; NaN where too few samples tell
-    stability: float  # the share of the samples, less chance, that stay on their side when a view is hidden
-    gap: float  # how much sparser the border is
-    views: Sequence[OneView] = ()  # what each view says alone, where there are several
-    valley: float | None = None  # p-value of a valley between the sides, where one is needed
-
-    @property
-    def null(self) -> float:
-        """The mean agreement in the splits of Gaussians."""
-        return float(np.mean(self.nulls))
-
-    @property
-    def together(self) -> float:
-        """How many times rarer than in a Gaussian neighbours cross, a logarithm, less where held-out views say no."""
-        return float(crossing(self.null) - crossing(self.agreement)) * self._held()
-
-    @property
-    def strength(self) -> float:
-        """What all views say together, or one of them alone, whichever is more."""
-        return max([self.together, *(one.strength for one in self.views)])
-
-    @property
-    def alone(self) -> int | None:
-        """The view that shows the split by itself, where this is what makes it strong."""
-        best = max(range(len(self.views)), key=lambda v: self.views[v].strength, default=None)
-        return best if best is not None and self.views[best].strength > self.together else None
-
-    @property
-    def error(self) -> float:
-        """The deviation of the strength over Gaussians."""
-        own = None if self.alone is None else self.views[self.alone]
-        factor, nulls = (self._held(), self.nulls) if own is None else (_HALVED, own.nulls)
-        return factor * float(np.std([crossing(one) for one in nulls], ddof=1)) if len(nulls) > 1 else 0.0
-
-    @property
-    def p_value(self) -> float:
-        """How likely a Gaussian gives such a split; of one view alone, times the number of views."""
-        if self.alone is None:
-            return p_value(self.agreement, self.nulls)
-        own = self.views[self.alone]
-        return min(1.0, len(self.views) * p_value(own.agreement, own.nulls))
-
-    def _held(self) -> float:
-        known = [one for one in self.held_out if not np.isnan(one)]
-        return float((max(float(np.mean(known)), 0.0) if known else _UNKNOWN) ** (1 / 3))
+        found = (crossing(null) - crossing(self.agreement)) * self.weight
+        is_clear = self.gap is None or (found >= max(null, _HALVED) and self.gap > 0)
+        return found if is_clear else float("-inf")
 
 
 def crossing(agreement: float) -> float:
@@ -166,25 +138,40 @@ def crossing(agreement: float) -> float:
     return float(np.log(np.clip(1.0 - agreement, 0.02, 1.0)))
 
 
-def evidence(look: Look, sides: Sides, draws: int, generator: torch.Generator) -> Evidence:
+def evidence(look: Look, sides: Sides, names: Sequence[str], draws: int, generator: torch.Generator) -> Split:
     """What speaks for a split of all samples of a look, compared with `draws` Gaussians."""
-    present = look.present.cpu().numpy()
     found, *own = _agreements(look, sides)
-    nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)])
+    nulls = np.array([_split_of(look.drawn(generator), generator) for _ in range(draws)]).T.tolist()
     again = [sides_in(points, sides) for points in look.hidden]
-    held, several = list[float](), present.sum(axis=1) > 1
-    for v, other in enumerate(again if len(own) > 1 else ()):
-        held.append(agreement(edges(look.neighbors[:, v].cpu().numpy()), other, present[:, v] & several))
     stays = [float(other[sides].mean() - other[~sides].mean()) for other in again]
     gaps = border_gaps(look, sides)
-    together = [one for part in gaps for one in part]
     # Infinite where no neighbours cross.
-    *by_view, gap = (float(np.mean(one)) if one else float("inf") for one in (*gaps, together))
-    parts = zip(own, nulls.T[1:].tolist(), by_view, strict=True)
-    views = [OneView(*part) for part in parts] if len(own) > 1 else []
-    is_crisp = nulls[:, 0].mean() > _CRISP and found <= NO_BORDER
-    valley = valley_p_value(look.table.cpu().numpy(), sides) if is_crisp else None
-    return Evidence(found, nulls[:, 0].tolist(), held, float(np.mean(stays)), gap, views, valley)
+    *by_view, gap = (float(np.mean(one)) if one else float("inf") for one in (*gaps, list(chain(*gaps))))
+    held_out, views, present = dict[str, float](), dict[str, Contrast](), look.present.cpu().numpy()
+    for v, name in enumerate(names if len(names) > 1 else ()):
+        among = present[:, v] & (present.sum(axis=1) > 1)
+        held_out[name] = agreement(edges(look.neighbors[:, v].cpu().numpy()), again[v], among)
+        views[name] = Contrast(own[v], nulls[v + 1], _HALVED, by_view[v])
+    known = [one for one in held_out.values() if not np.isnan(one)]
+    weight = float((max(float(np.mean(known)), 0.0) if known else _UNKNOWN) ** (1 / 3))
+    parts = {False: Contrast(found, nulls[0], weight)} | views
+    alone = max(parts, key=lambda name: parts[name].strength)  # False where all together say as much
+    best, null = parts[alone], float(np.mean(nulls[0]))
+    p = p_value(best.agreement, best.nulls)
+    return Split(
+        strength=best.strength,
+        error=best.weight * float(np.std([crossing(one) for one in best.nulls], ddof=1)),
+        p_value=p if alone is False else min(1.0, len(views) * p),
+        agreement=found,
+        null=null,
+        held_out={name: None if np.isnan(one) else one for name, one in held_out.items()},
+        views={name: None if np.isnan(one.agreement) else one.agreement for name, one in views.items()},
+        alone=alone,
+        stability=float(np.mean(stays)),
+        gap=min(gap, 9.0),
+        valley=valley_p_value(look.table.cpu().numpy(), sides) if null > _CRISP and found <= NO_BORDER else None,
+        sizes=[int((~sides).sum()), int(sides.sum())],
+    )
 
 
 def _agreements(look: Look, sides: Sides) -> list[float]:

@@ -20,7 +20,7 @@ from viewfuse.utils.settings import Setting
 
 _SHOWN = 8
 _WHOLE = ("int", "uint")
-NAMELESS = "__index_level_"
+_NAMELESS = "__index_level_"
 """What pandas calls an index without a name."""
 
 
@@ -39,7 +39,7 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     schema = file.schema_arrow
     check_repeated(path, schema.names)
     kinds = {field.name: field.type for field in schema}
-    names, id_column = _names_and_id(path, file, kinds, reading.id_column)
+    names, id_column = names_and_id(path, file, kinds, reading.id_column)
     columns, unread = reading.chosen(path, [name for name in names if name != id_column])
     lists = [name for name in columns if is_list(kinds[name])]
     if reading.blocks is not None:
@@ -52,26 +52,25 @@ def read_parquet(job: ReadJob) -> list[FileView]:
         views = {path.stem: columns}
     if not facts.num_rows:
         raise DataError(f"{path} has no rows; it needs at least one")
-    kind = str(kinds[id_column])
-    if not is_text(kind) and not kind.startswith(_WHOLE):
-        fault = f"{path}: column {id_column!r} holds no ids but {kind} values; name the column of ids with "
+    if not is_id(kinds[id_column]):
+        fault = f"{path}: column {id_column!r} holds no ids but {kinds[id_column]} values; name the column of ids with "
         raise DataError(fault, Setting("id_column"))
     cells = file.read(columns=[id_column]).column(id_column)
-    ids = (cells.cast("string") if is_text(kind) else cells).to_pylist()
+    ids = (cells.cast("string") if is_text(cells.type) else cells).to_pylist()
     return [FileView(path, name, *_view(path, file, kinds, own, ids), ids, unread) for name, own in views.items()]
 
 
-def saved_index(schema: Any) -> list[str]:
+def _saved_index(schema: Any) -> list[str]:
     """The columns that hold the index of a pandas frame."""
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
     return [name for name in stored if isinstance(name, str) and name in schema.names]
 
 
-def _names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
+def names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
     """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
-    index = saved_index(file.schema_arrow)
+    index = _saved_index(file.schema_arrow)
     # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
-    nothing = {name for name in index if name.startswith(NAMELESS) and not is_text(kinds[name])}
+    nothing = {name for name in index if name.startswith(_NAMELESS) and not is_text(kinds[name])}
     nothing -= {id_column or _labels_of_rows(path, file, kinds, index)}
     names = [name for name in file.schema_arrow.names if name not in nothing]
     index = [name for name in index if name not in nothing]
@@ -88,7 +87,7 @@ def _names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: st
 def _labels_of_rows(path: Path, file: Any, kinds: Mapping[str, Any], index: list[str]) -> str | None:
     """The index without a name, if it holds whole numbers that may be ids, and the first column seems to hold none."""
     first = file.schema_arrow.names[0]
-    if len(index) != 1 or not index[0].startswith(NAMELESS) or is_text(kinds[first]) or ID_NAME.search(first):
+    if len(index) != 1 or not index[0].startswith(_NAMELESS) or is_text(kinds[first]) or ID_NAME.search(first):
         return None
     if not str(kinds[index[0]]).startswith(_WHOLE):
         return None
@@ -122,12 +121,12 @@ def _view(
     if wrong := [name for name in columns if not is_text(kinds[name]) and not is_numeric(kinds[name])]:
         fault = f"{path}, column {wrong[0]!r} holds {kinds[wrong[0]]} values, not numbers"
         raise DataError(f"{fault}; encode it or drop the column")
-    reader, n, categories = Cells(path, columns), 0, _categories(file.schema_arrow)
+    reader, n, worded = Cells(path, columns), 0, categories(file.schema_arrow)
     for batch in file.iter_batches(columns=columns):
         block = np.empty((len(batch), len(columns)))
         for c, column in enumerate(columns):
             cells = batch.column(column)
-            if column in categories:
+            if column in worded:
                 block[:, c] = reader.category(c, cells.to_pylist())
             elif is_text(kinds[column]):
                 text = [cell or "" for cell in cells.cast("string").to_pylist()]
@@ -139,7 +138,7 @@ def _view(
     return reader.part(0, len(columns))
 
 
-def _categories(schema: Any) -> set[str]:
+def categories(schema: Any) -> set[str]:
     """Columns that are categories in the pandas frame; those of whole numbers are stored like any numbers."""
     saved = (schema.pandas_metadata or {}).get("columns", [])
     names = {one.get("field_name") for one in saved if one.get("pandas_type") == "categorical"}
@@ -155,6 +154,11 @@ def is_text(kind: Any) -> bool:
     """Whether a type of pyarrow is one of text, or of a dictionary of such."""
     stored = str(kind).removeprefix("dictionary<values=")
     return stored.startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
+
+
+def is_id(kind: Any) -> bool:
+    """Whether a type of pyarrow is one of text or whole numbers."""
+    return is_text(kind) or str(kind).startswith(_WHOLE)
 
 
 def is_numeric(kind: Any) -> bool:
