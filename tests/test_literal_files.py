@@ -20,7 +20,7 @@ from bad_files.corpus import element, version_5
 from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptySampleWarning, SuspiciousDataWarning
+from viewfuse.errors import DataError, EmptyCellsWarning, EmptySampleWarning, SuspiciousDataWarning
 from viewfuse.io import formulas, source, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
@@ -446,7 +446,8 @@ def test_answers_say_each_thing_of_its_own_sample():
         def impute(self, given):
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
 
-    found = replies.predict(Model(), views, Limits(bytes=72))
+    with pytest.warns(EmptyCellsWarning, match=r"a: 1 cell \(25.0%\) in columns 'x' \(1\)"):
+        found = replies.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, -1], "confidence": [0.5, 0.4], "uncertain": [False, True],
         "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [True, False],
@@ -455,7 +456,8 @@ def test_answers_say_each_thing_of_its_own_sample():
     }  # fmt: skip
     with pytest.raises(TooLarge, match="about 72 bytes"):
         replies.predict(Model(), views, Limits(bytes=71))
-    whole = replies.impute(Model(), views, Limits(bytes=72))
+    with pytest.warns(EmptyCellsWarning, match=r"a: 1 cell \(25.0%\) in columns 'x' \(1\)"):
+        whole = replies.impute(Model(), views, Limits(bytes=72))
     assert whole["views"] == {
         "a": {"columns": ["x", "('y', 1)"], "values": [[1.0, 2.0], [3.0, 0.1]], "imputed": [False, False]},
         "b": {"columns": [0], "values": [[5.0], [6.0]], "imputed": [False, True]},

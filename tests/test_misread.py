@@ -11,8 +11,7 @@ import pytest
 from scipy.io import savemat
 from scipy.sparse import csr_array
 
-from viewfuse import Views, read_views
-from viewfuse.data.side_information.batch_labels import with_batch
+from viewfuse import Views, read_views, with_batch
 from viewfuse.data.side_information.knowledge import sample_weights, weights_of_views
 from viewfuse.data.side_information.known_labels import Hints
 from viewfuse.data.side_information.pairs import Pairs, PairTable
@@ -137,10 +136,10 @@ def test_batches_that_differ_in_two_objects_are_refused():
         return anndata.AnnData(np.eye(2), obs=obs)
 
     alike = {"x": annotated("u", "v"), "y": annotated("u", None)}
-    assert with_batch(Views(alike), "run", alike).batch.tolist() == ["u", "v"]
+    assert with_batch(alike, "run").batch.tolist() == ["u", "v"]
     other = {"x": annotated("u", "v"), "y": annotated("u", "w")}
     with pytest.raises(DataError, match="the batch 'run' of 'b' is 'v' in one view and 'w' in another"):
-        with_batch(Views(other), "run", other)
+        with_batch(other, "run")
 
 
 @pytest.mark.parametrize("cell", [f"0.{'0' * 400}1", f"0.{'0' * 300}1e-50"])

@@ -272,7 +272,8 @@ def test_the_command_line_reads_pairs_and_weights(tmp_path):
     assert "must.csv, line 2" in done.output
     done = CliRunner().invoke(main, [*arguments, "--sample-weight", str(tmp_path / "weights.csv"), *doubled])
     assert done.exit_code == 0, done.output
-    assert "60 samples are learned from (views: sound 1.333, image 0.667)" in done.output
+    said = "60 samples are learned from with weights from 0.667 to 1.333 (views: sound 1.333, image 0.667)"
+    assert said in done.output
     found = load(tmp_path / "run" / "model").decisions_
     assert found["pairs"]["evidence"] == {"must_link": [["s1", "s2"]], "cannot_link": []}
     assert found["weights"]["evidence"]["samples"]["s1"] == pytest.approx(4 / 3)

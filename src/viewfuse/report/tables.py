@@ -279,7 +279,7 @@ def methods_text(run: FinishedRun) -> str:
     number = run.decisions.get(kinds.ClusterNumber.name)
     if number is None or (isinstance(number, kinds.ClusterNumber) and number.end == "known"):
         chosen = "set beforehand" if number is None else "what is known beforehand needs"
-    elif number.chosen != run.n_clusters - len(run.unused):
+    elif number.chosen != run.n_clusters - len(run.unused) and kinds.Update.name in run.decisions:
         chosen = f"made by an update; that before, {number.chosen}, was {chosen}"
     defaults = {"fill": FILLS[0], "outliers": "mark"} | {one.name: one.default for one in fields(Config)}
     set_to = ", ".join(

@@ -228,8 +228,8 @@ def predict(fitted: MultiViewClusterer, views: Views, limits: Limits, judged: Ju
 def impute(fitted: MultiViewClusterer, views: Views, limits: Limits) -> Facts:
     """All views of each sample, with what the model expects where one is missing."""
     complete, filled = fitted.complete(views)
-    warn_of_filled(filled)
     limits.check_answer(_BYTES_PER_NUMBER * len(complete) * sum(complete.widths))
+    warn_of_filled(filled)
     whole = fitted.impute(complete)
     return {
         "ids": views.ids.tolist(),
