@@ -86,7 +86,7 @@ def words(decision: Decision, spell: Spell = str) -> str:
             return f"{kept} of {count} are kept{f'; not {broken}' if broken else ''}"
         case kinds.KnownWeights(chosen=count, evidence=weights):
             least, most = (of(weights["samples"].values()) for of in (min, max))
-            unequal = f" with weights from {least:g} to {most:g}" if least < most else ""
+            unequal = f" with weights from {least:.3f} to {most:.3f}" if least < most else ""
             return f"{count:,} samples are learned from{unequal} {_listed(weights['views'], 'views')}"
         case kinds.BatchEffects(chosen=batches, evidence={"before": before, "after": after}):
             alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
