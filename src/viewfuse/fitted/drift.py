@@ -295,5 +295,5 @@ def _sentence(one: DriftTest) -> str:
         "out_of_range": f"{far}; look for fill values and units",
         "missing": f"{missing}; check how the samples were collected",
         "clusters": cluster,
-        "confidence": f"{means}; look at the samples that are uncertain",
+        "confidence": f"{means}; look at the samples with the lowest confidence",
     }[one.name]

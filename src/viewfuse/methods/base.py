@@ -105,8 +105,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
     def predict_set(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which clusters together hold each sample with a chance of 1 - `alpha`, of shape (samples, clusters).
 
-        Their chances add up to that much, and more are in the set where else less than 1 - `alpha` of the samples like
-        those of training, with as many views, would be in one of their clusters if the fit were repeated.
+        A set holds the cluster in which the sample would be if the fit were repeated, for a share of 1 - `alpha` of
+        samples like those of training, whatever number of views they have; and each sample with an even chance or more.
         """
         views, model, samples, embedding = self._place(X)
         return self._sets(model.assign(samples, embedding), views.mask, alpha)
@@ -119,7 +119,7 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         if soft is not self.soft_labels_ or last != alpha:
             known = bounds(self.soft_labels_, self._present().sum(axis=1), alpha)
             self._last_bounds = self.soft_labels_, alpha, known
-        return label_sets(chances, present.sum(axis=1), known, alpha)
+        return label_sets(chances, present.sum(axis=1), known)
 
     def uncertain(self, X: Any, alpha: float = ALPHA) -> NDArray[np.bool_]:
         """Which samples, of shape (samples,), could be in more than one cluster, see `predict_set`."""

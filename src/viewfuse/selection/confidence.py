@@ -33,7 +33,6 @@ OFFSET, MARGIN, AGAIN, WHOLE = -0.25, 1.5, 2.75, 0.75
 """Of the logistic function: fitted as -0.24, 1.51, 2.75 and 0.83, and rounded, at no cost (results/trust)."""
 _MOST_APART = 2_000
 """Samples whose neighbours in the embedding are looked for: of more, as many at even distances; means need no more."""
-_ROUNDING = 1e-6
 _ELSEWHERE = 0.15
 """Share of the doubt that is spread over all other clusters: a repeated fit may divide the samples in another way."""
 
@@ -256,18 +255,16 @@ def _bound(scores: NDArray[np.float64], alpha: float) -> float:
     return float(scores[place - 1]) if place >= 1 else 0.0
 
 
-def label_sets(
-    soft: NDArray[np.float32], n_present: NDArray[np.int64], known: dict[int, float], alpha: float
-) -> NDArray[np.bool_]:
+def label_sets(soft: NDArray[np.float32], n_present: NDArray[np.int64], known: dict[int, float]) -> NDArray[np.bool_]:
     """Which clusters are in the set of each sample, of shape (samples, clusters).
 
-    Those above the bound of its number of views, see `bounds`, and as many of the likeliest as hold it with a chance of
-    1 - `alpha`: the bound alone holds for all samples together, so that clear ones would pay for doubtful ones.
+    Those above the bound of its number of views, see `bounds`, and as many of the likeliest as hold it with an even
+    chance: the bound holds for all samples together, and clear ones must not pay for those that could be anywhere.
     """
     least = np.array([known.get(count, known[0]) for count in n_present.tolist()])
     order = np.argsort(-soft, axis=1, kind="stable")
     sorted_chances = np.take_along_axis(soft, order, axis=1).astype(np.float64)
     likelier = sorted_chances.cumsum(axis=1) - sorted_chances
     inside = np.zeros(soft.shape, dtype=bool)
-    np.put_along_axis(inside, order, likelier < 1 - alpha - _ROUNDING, axis=1)
+    np.put_along_axis(inside, order, likelier < 0.5, axis=1)
     return np.asarray(inside | (soft >= least[:, None]))
