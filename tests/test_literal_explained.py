@@ -245,7 +245,8 @@ def test_tensors_of_samples_are_scaled_and_their_own():
     ("whole", "factors", "kept"),
     [((True,), (1, 2, 3), ["mixed", "standard", "minmax"]), ((True,), (1, 1, 3), ["mixed", "minmax"]),
      ((False,), (1, 1, 3), ["standard", "minmax"]), ((False,), (1, 2, 1), ["standard", "minmax"]),
-     ((True,), (1, 2, 1), ["mixed", "standard"]), ((False,), (1, 1, 1), ["standard"])],
+     ((True,), (1, 2, 1), ["mixed", "standard"]), ((False,), (1, 1, 1), ["standard"]),
+     ((False,), (1, 2, 3), ["mixed", "standard", "minmax"]), ((False,), (1, 2, 2), ["mixed", "standard"])],
 )  # fmt: skip
 def test_scalings_that_do_the_same_are_tried_once(monkeypatch, whole, factors, kept):
     by_kind = dict(zip(("mixed", "standard", "minmax"), factors, strict=True))
