@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -88,6 +90,20 @@ def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many
     assert tree_clusters(embedding, samples.neighbor_ids, 1, 0) is None
     monkeypatch.setattr(tree, "_TREE_ROWS", 92)
     assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32, 2**40 + 2**31 + 7])
+def test_the_seed_of_a_tree_is_what_numpy_takes_of_it(monkeypatch, seed):
+    """The last 32 bits, all of them; the points are the principal components, the neighbours as they are."""
+    asked, embedding, ids = [], torch.tensor([[0.0, 3.0], [4.0, 0.0], [9.0, 1.0]]), torch.tensor([[[1]], [[0]], [[-1]]])
+    cut = SimpleNamespace(cut=lambda k: np.arange(3) + 10 * k)
+    monkeypatch.setattr(tree, "principal", lambda points: 2 * points)
+    monkeypatch.setattr(tree, "cluster_tree", lambda *given: asked.append(given) or cut)
+    assert tree_clusters(embedding, ids, 3, seed).tolist() == [30, 31, 32]  # as many clusters as samples
+    ((points, neighbors, drawn),) = asked
+    assert (points.tolist(), neighbors.tolist()) == ((2 * embedding).tolist(), ids.tolist())
+    assert drawn == int(f"{seed:064b}"[-32:], 2)
+    assert tree_clusters(embedding, ids, 4, seed) is None
 
 
 @pytest.mark.slow

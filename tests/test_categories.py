@@ -12,7 +12,16 @@ import pytest
 
 from flat import flat
 from viewfuse import URRL, Views, load, read_views
-from viewfuse.data.categories import FEWEST, MOST_VALUES, blocks_of, category_of, is_value, match_columns, with_words
+from viewfuse.data.categories import (
+    FEWEST,
+    MOST_VALUES,
+    blocks_of,
+    category_of,
+    conformed,
+    is_value,
+    match_columns,
+    with_words,
+)
 from viewfuse.data.scaling import column_weights, fit_scaler, fit_whole_views
 from viewfuse.data.side_information.known_labels import Hints
 from viewfuse.data.views import without_rare
@@ -487,3 +496,24 @@ def test_a_request_with_no_text_but_yes_and_no_is_read():
     body = {"columns": ["new", "x"], "values": [["yes", 1], ["No", 2], [None, 3]]}
     views = read_json(json.dumps({"views": {"shop": body}}).encode(), Limits(), ["shop"])
     assert np.array_equal(views.arrays[0], [[1, 1], [0, 2], [np.nan, 3]], equal_nan=True)
+
+
+def test_columns_that_are_added_or_moved_keep_what_each_is_measured_from():
+    """New samples say yes or no where the model knows more: their columns come last, and are measured from zero."""
+    given, fitted = ["x", "old", "c", "y"], ["y", "c = maybe", "c = no", "c = yes", "x"]
+    array = np.array([[0.5, 7, 1, 3], [0.25, 7, 0, 4], [0.125, 7, 1, 5]])
+    offset = np.array([1e9, 5.0, 0.0, 2e8])
+    found, present, own, ignored = conformed("shop", array, np.ones(3, dtype=bool), offset, given, fitted)
+    assert (found[:, [0, 2, 3, 4]].tolist(), present.tolist()) == (
+        [[3, 0, 1, 0.5], [4, 1, 0, 0.25], [5, 0, 1, 0.125]], [True] * 3,
+    )  # fmt: skip
+    assert (own.tolist(), list(ignored)) == ([2e8, 0, 0, 0, 1e9], ["old"])
+    assert found[:, 1].tolist() == [0, 0, 0]
+
+
+def test_a_value_that_new_samples_lack_is_zero_beside_an_offset():
+    """It was measured from what the last column is measured from: 1e9 in place of 0."""
+    given, fitted = ["c = A", "c = B", "x"], ["c = A", "c = B", "c = C", "x"]
+    array, offset = np.array([[1.0, 0, 0.5], [0, 1, 0.25]]), np.array([0.0, 0.0, 1e9])
+    found, _, own, _ = conformed("shop", array, np.ones(2, dtype=bool), offset, given, fitted)
+    assert (found + own).tolist() == [[1, 0, 0, 1e9 + 0.5], [0, 1, 0, 1e9 + 0.25]]

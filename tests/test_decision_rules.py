@@ -74,6 +74,30 @@ def test_when_another_partition_takes_the_place_of_the_networks(other, better, o
     assert rules.clearly_better(other, own, "tree") == of_tree
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "better", "of_graph", "of_tree"),
+    [
+        (Merit(0.9, 0.9, 2.0), Merit(0.1, 0.1, 2.10), False, False, False),  # 2 * exp(0.05) is 2.1025
+        (Merit(0.9, 0.9, 2.0), Merit(0.1, 0.1, 2.11), True, False, False),
+        (Merit(0.9, 0.9, 0.02), Merit(0.1, 0.1, 0.0210), False, False, False),
+        (Merit(0.9, 0.9, 0.02), Merit(0.1, 0.1, 0.0211), True, False, False),
+        (Merit(0.9, 0.9, 1.5), Merit(0.92, 0.1, 1.0), False, False, False),  # 0.08 leave: 0.1 / exp(0.3) is 0.0741
+        (Merit(0.9, 0.9, 1.5), Merit(0.93, 0.1, 1.6), True, False, False),
+        (Merit(0.9, 0.9, 1.5), Merit(0.93, 0.1, 1.66), True, True, False),  # 1.5 * exp(0.1) is 1.6578
+        (Merit(0.9, 0.9, 1.5), Merit(0.905, 0.905, 1.57), False, False, True),  # 0.1 / exp(0.04) is 0.0961
+        (Merit(0.9, 0.9, 1.5), Merit(0.905, 0.905, 1.56), False, False, False),  # 1.5 * exp(0.04) is 1.5612
+        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 0.0), False, False, False),  # nothing is told by either
+        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 1e-6), True, False, False),
+        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 1.0e-9), False, False, False),
+        (Merit(0.9, 0.9, 1.0), Merit(0.1, 0.95, 0.0), False, False, False),
+        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.95, 0.0), True, False, False),
+    ],
+)
+def test_what_clusters_tell_is_compared_with_what_the_own_ones_tell(own, other, better, of_graph, of_tree):
+    found = [rules.clearly_better(other, own, *way) for way in ((), ("graph",), ("tree",))]
+    assert found == [better, of_graph, of_tree]
+
+
 def test_scalings_weights_and_verdicts_are_those_of_the_documents():
     assert rules.SCALINGS == ("mixed", "standard", "minmax")
     assert (rules.clustering_weight(2.0), rules.clustering_weight(None)) == (1.4, 0.1)

@@ -250,12 +250,27 @@ def test_what_the_dead_left_is_swept_where_somebody_writes(tmp_path, monkeypatch
         "young": f"{atomic.TEMPORARY}{others}-1-{'c' * 16}",
         "old": f"{atomic.TEMPORARY}{others}-1-{'d' * 16}",
     }
-    now = time.time()
+    names["of another user"] = f"{atomic.TEMPORARY}{mine}-77-{'e' * 16}"
+    names["nobody's"] = f"{atomic.TEMPORARY}left"
+    now, ask = int(time.time()), os.kill
+
+    def refused(process, signal):
+        if process == 77:
+            raise PermissionError
+        ask(process, signal)
+
+    monkeypatch.setattr(atomic.os, "kill", refused)
+    monkeypatch.setattr(atomic.time, "time", lambda: float(now))  # a day is over to the second
     for kind, name in names.items():
         (tmp_path / name).write_text(kind)
-        os.utime(tmp_path / name, (now - 86_500, now - 86_500) if kind == "old" else (now - 86_000, now - 86_000))
+        os.utime(tmp_path / name, (now - 86_400,) * 2 if kind == "old" else (now - 86_399,) * 2)
+    (tmp_path / f"{names['dead'][:-1]}f").mkdir()
+    (tmp_path / f"{names['dead'][:-1]}f" / "part").write_text("half")
+    (tmp_path / f"{atomic.TEMPORARY}folder").mkdir()  # of somebody else
     atomic.write_file(tmp_path / "a.txt", b"text")
-    assert {path.name for path in tmp_path.iterdir()} == {names["alive"], names["young"], "a.txt"}
+    kept = {names[kind] for kind in ("alive", "young", "of another user")}
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, f"{atomic.TEMPORARY}folder", "a.txt"}
+    assert not atomic.is_young(tmp_path / "gone")
     monkeypatch.setattr(atomic.os, "readlink", lambda path: "pid:[another container]")
     assert atomic._machine() != mine
 

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from scipy import sparse
 
+from viewfuse.cli import main
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
 from viewfuse.engine import batches as passes
@@ -117,6 +119,36 @@ def test_tables_of_an_explanation_say_each_thing_of_its_own_sample():
     assert list(found) == ["samples.csv", "clusters.csv", "merges.csv", "features.csv", "effects.csv"]
     assert [len(list(found[name].rows)) for name in ("features.csv", "effects.csv")] == [12, 18]
     assert repr(one) == "Explanation(2 samples, 3 clusters; mean weights: a 0.62, b 0.38)"
+
+
+def test_the_table_of_an_explanation_has_words_left_and_counts_right(monkeypatch, tmp_path):
+    one = replace(explained_by_hand(), sizes=np.array([1, 0, 1234]))
+    one = replace(one, stability=np.array([0.75, math.nan, 0.25]))
+    model = SimpleNamespace(view_names_=["a", "b"], explain=lambda views: one)
+    monkeypatch.setattr("viewfuse.load", lambda *_, **__: model)
+    (tmp_path / "a.csv").write_text("id,w\ns1,1\n")
+    asked = ["explain", str(tmp_path / "model"), str(tmp_path / "a.csv"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    table, means = units(6), []
+    for c, column in ((0, 0), (1, 3), (2, 1)):
+        own = np.arange(6) // 2 == c
+        means.append(f"{table[own, column].mean():.4g}, others {table[~own, column].mean():.4g}")
+    assert done.output.splitlines() == [
+        "label  size  found again        typical samples  most distinguishing feature",
+        f"0         1  found again, 0.75  s2               a w: {means[0]} (+0.9 deviations)",
+        f"1         0  unknown                             a z: {means[1]} (-1.6 deviations)",
+        f"2      1234  dissolves, 0.25    s7 x             a x: {means[2]} (+1.1 deviations)",
+        "",
+        "for fewer clusters, join 0 and 2, then 0+2 and 1",
+        "",
+        f"written to {tmp_path / 'out'}",
+    ]
+    lines = CliRunner().invoke(main, [*asked, "--force", "--top", "2"]).output.splitlines()
+    assert lines[0].endswith("  most distinguishing features")
+    assert [line[:48].split() for line in lines[1:7:2]] == [line[:48].split() for line in done.output.splitlines()[1:4]]
+    assert [line[:49] for line in lines[2:7:2]] == [" " * 49] * 3  # the second feature below the first
+    assert [line[49:53] for line in lines[1:7]] == ["a w:", "b u:", "a z:", "a w:", "a x:", "b v:"]  # b: w, x
 
 
 class Moves:
@@ -245,7 +277,8 @@ def test_tensors_of_samples_are_scaled_and_their_own():
     ("whole", "factors", "kept"),
     [((True,), (1, 2, 3), ["mixed", "standard", "minmax"]), ((True,), (1, 1, 3), ["mixed", "minmax"]),
      ((False,), (1, 1, 3), ["standard", "minmax"]), ((False,), (1, 2, 1), ["standard", "minmax"]),
-     ((True,), (1, 2, 1), ["mixed", "standard"]), ((False,), (1, 1, 1), ["standard"])],
+     ((True,), (1, 2, 1), ["mixed", "standard"]), ((False,), (1, 1, 1), ["standard"]),
+     ((False,), (1, 2, 3), ["mixed", "standard", "minmax"]), ((False,), (1, 2, 2), ["mixed", "standard"])],
 )  # fmt: skip
 def test_scalings_that_do_the_same_are_tried_once(monkeypatch, whole, factors, kept):
     by_kind = dict(zip(("mixed", "standard", "minmax"), factors, strict=True))

@@ -20,7 +20,7 @@ from bad_files.corpus import element, version_5
 from viewfuse.data.filling import EmptyCells
 from viewfuse.data.sparse_tables import check_sparse
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptyCellsWarning, EmptySampleWarning, SuspiciousDataWarning
+from viewfuse.errors import DataError, EmptyCellsWarning, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io import formulas, source, writers
 from viewfuse.io import safety as file_limits
 from viewfuse.io import safety as spool
@@ -518,6 +518,24 @@ def test_blocks_in_addresses_are_pairs():
     for wrong in (["a"], ["=x"], ["a="], ["a=1", "a=2"]):
         with pytest.raises(DataError, match="write NAME=VALUE, each name once"):
             named_values("block", wrong)
+
+
+def test_samples_that_a_model_places_keep_all_their_digits():
+    """Beside a large offset; only what is read for a fit is measured from it, in 32-bit floats."""
+    table = np.stack([1e9 + np.arange(24.0) ** 2 / 8, np.arange(24.0)], axis=1)
+    files = FileSource([FileView(HERE, "a", table, range(2))])
+    for size in (11, 12, 24, 99):
+        chunks = list(files.chunks(size))
+        assert [len(chunk) for chunk in chunks] == [min(size, 24 - first) for first in range(0, 24, size)]
+        assert np.array_equal(np.concatenate([chunk.arrays[0] for chunk in chunks]), table)
+        assert [chunk.offsets for chunk in chunks] == [(0.0,)] * len(chunks)
+    assert np.array_equal(files.read(placed=True).arrays[0], table)
+    fit = files.read()
+    assert (fit.arrays[0].dtype, fit.offsets[0][0] > 9e8, fit.offsets[0][1]) == (np.float32, True, 0.0)
+    assert np.array_equal(fit.arrays[0] + fit.offsets[0], table)
+    assert len(list(files.chunks(1))) == 24
+    with pytest.raises(SettingError, match="the size of a chunk must be at least 1; got 0"):
+        list(files.chunks(0))
 
 
 def test_a_mask_is_cut_like_the_rows_of_its_chunk():

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from viewfuse import URRL, BadModelFile, CannotWrite, Views, load
 from viewfuse.fitted import manifest as manifest_module
 from viewfuse.fitted import persistence
 from viewfuse.fitted.manifest import FORMAT, MANIFEST
+from viewfuse.selection.confidence import Calibration
 from viewfuse.utils.atomic import TEMPORARY, exclusive, write_file, writing
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 8, "pretrain_epochs": 1, "joint_epochs": 1, "scaling": "standard"}
@@ -464,6 +466,53 @@ def test_neighbours_that_do_not_exist_are_refused(farthest, is_there):
     outcome = nullcontext() if is_there else pytest.raises(ValueError, match="not among the samples")
     with outcome:
         persistence._check_tensors(tensors, torch.tensor([[[1]], [[farthest]]]), [3], 2)
+
+
+def with_part(model, **parts):
+    """The same model with other parts, as if they had been saved like this."""
+    other = copy.copy(model)
+    other._model = replace(model._model, **parts)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"labels": 0}, None),
+        ({"labels": 2}, None),
+        ({"labels": -1}, "the clusters of the training samples are not those of the model"),
+        ({"labels": 3}, "the clusters of the training samples are not those of the model"),
+        ({"labels": torch.zeros(39, dtype=torch.int32)}, r"calibration\.labels is .* instead of "),
+        ({"labels": torch.zeros(40, dtype=torch.int64)}, r"calibration\.labels is .* instead of "),
+        ({"again": np.array([0.5, np.nan, 1.0])}, r"calibration\.again is not finite"),
+        ({"shifts": np.array([0.5, -np.inf, 1.0])}, r"calibration\.shifts is not finite"),
+        ({"again": np.ones(2)}, r"calibration\.again is .* instead of "),
+        ({"shifts": np.ones(4)}, r"calibration\.shifts is .* instead of "),
+    ],
+)
+def test_a_calibration_of_other_clusters_is_refused(model, tmp_path, change, said):
+    """One sample of cluster -1 or 3 of three, say; saved whole, so that no checksum tells."""
+    parts = {"labels": torch.arange(40, dtype=torch.int32) % 3, "again": np.array([0.9, 0.5, 0.1]),
+             "shifts": np.array([0.0, -2.0, 1.5])}  # fmt: skip
+    if isinstance(change.get("labels"), int):
+        change = {"labels": torch.where(torch.arange(40) == 39, change["labels"], parts["labels"]).int()}
+    with_part(model, calibration=Calibration(**(parts | change))).save(tmp_path / "model")
+    if said is None:
+        found = load(tmp_path / "model")._model.calibration
+        assert found.labels.tolist() == (parts | change)["labels"].tolist()
+        assert (found.again.tolist(), found.shifts.tolist()) == ([0.9, 0.5, 0.1], [0.0, -2.0, 1.5])
+    else:
+        with pytest.raises(BadModelFile, match=said):
+            load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("sharpness", "is_one"), [(1e-9, True), (40.0, True), (0.0, False), (-1.0, False)])
+def test_a_sharpness_is_above_zero(model, tmp_path, sharpness, is_one):
+    with_part(model, sharpness=sharpness).save(tmp_path / "model")
+    outcome = nullcontext() if is_one else pytest.raises(BadModelFile, match=f"sharpness is {sharpness}")
+    with outcome:
+        assert load(tmp_path / "model")._model.sharpness == sharpness
 
 
 @pytest.mark.parametrize("name", ["present", "stored.0", "shift.0", "factor.0", "unseen", "left_out"])

@@ -306,6 +306,30 @@ def test_pimvc_links_no_sample_that_has_a_view_alone(rng):
     np.testing.assert_allclose(both.toarray(), alone.toarray() + np.diag(present[:, 0].astype(float)))
 
 
+def test_pimvc_says_its_objective_but_for_what_never_changes(rng, monkeypatch):
+    """Sum by sum, as the paper has it; projections of one length leave clusters per view out of it."""
+    n, weight, graph = 14, 2.0, 0.5
+    views, present = [rng.normal(size=(n, 4)) * 3 + 5, rng.normal(size=(n, 3)) - 1], np.ones((n, 2), dtype=bool)
+    present[:3, 0] = present[8:, 1] = False
+    views = [np.where(present[:, [v]], view, 0) for v, view in enumerate(views)]
+    samples = Samples([tensor(view) for view in views], tensor(present), torch.empty(n, 2, 0, dtype=torch.int64))
+    rounds, solve = [], pimvc.solve
+    monkeypatch.setattr(pimvc, "solve", lambda *given: rounds.append(solve(*given)) or rounds[-1])
+    how = {"projection_weight": weight, "graph_weight": graph, "n_neighbors": 2, "tolerance": 0.0}
+    for count in (1, 2, 3):
+        rounds.clear()
+        network = pimvc.PIMVC(2, rounds=count, **how).network([4, 3])
+        (history,) = pimvc.PIMVC(2, rounds=count, **how).train([network], [samples], [0])
+        y, total = rounds[-1], 0.0
+        for v, view in enumerate(views):
+            p, here = network.projections[v].detach().double().numpy(), np.flatnonzero(present[:, v])
+            total += sum(((p @ view[i] - y[i]) ** 2).sum() for i in here) + weight * (p**2).sum()
+            near = {(i, j) for i in here for j in sorted(here, key=lambda j: ((view[i] - view[j]) ** 2).sum())[1:3]}
+            total += graph * sum(((y[i] - y[j]) ** 2).sum() for i, j in near | {(j, i) for i, j in near}) / 2
+        assert history["total"][-1] == pytest.approx((total - 2 * 2) / n, rel=1e-5)
+        assert (history["epoch"], history["stage"]) == ([*range(1, count + 1)], ["projection"] * count)
+
+
 def test_pimvc_ends_where_its_objective_changes_little_from_one_round_to_the_next(rng):
     views = [rng.normal(size=(40, 6)), rng.normal(size=(40, 5))]
     for tolerance in (1e-2, 1e-4, 1e-7):

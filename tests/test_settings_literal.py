@@ -190,13 +190,13 @@ def test_operations_and_outputs_by_hand():
     assert cost.layer_outputs(WIDTHS, TINY) == HANDED_ON
 
 
-@pytest.mark.parametrize("n", [5, 20, 100, 1_000, 3_000])
+@pytest.mark.parametrize("n", [5, 20, 100, 1_000, 3_000, 65_536, 65_537, 200_000])
 def test_bytes_by_hand(n):
     per_sample = 4 * 8 + 2 * (8 * 9 + 1) + 4 * 4  # values, nine neighbours and a mark for each view, embedding
     share = min(n, 10) / 10
     step = 4 * (6 * 2 * 10 * 3 * 8 + 2 * HANDED_ON) * share
     training, distances = 16 * parameters() + step, 24 * min(n**2, 4_000_000)
-    passing = 64 * 2**20 + 6_000 * n  # libraries, and what of each sample is freed in pieces
+    passing = 64 * 2**20 + 6_000 * min(n, 65_536)  # libraries, and what of each sample is freed in pieces
     assert cost.fit_bytes(n, WIDTHS, TINY) == n * per_sample + passing + max(training, distances)
     held = n * per_sample * 3 + 4 * parameters() * 2 + passing
     assert cost.fit_bytes(n, WIDTHS, TINY, 2) == held + max(training, distances)

@@ -88,6 +88,17 @@ def test_many_columns_and_rows_are_thinned():
     assert valley_p_value(wide.astype(np.float32), sides) < 1e-9
 
 
+def test_ten_principal_components_are_looked_at():
+    """The sides differ in the direction that varies least: the tenth is seen, the eleventh is not."""
+    sides = np.arange(400) % 2 > 0
+    points = rng().normal(size=(400, 11))
+    for last, is_seen in ((9, True), (10, False)):
+        apart = points[:, : last + 1] * np.append(np.full(last, 8.0), 1.0)
+        apart[:, last] += np.where(sides, 4, -4)  # a deviation of 4.1 beside those of 8
+        mixed = 50 + apart @ np.linalg.qr(rng(1).normal(size=(last + 1, last + 1)))[0]
+        assert (valley_p_value(mixed, sides) < 1e-6) == is_seen
+
+
 def test_too_few_samples_tell_nothing():
     points = np.concatenate([rng().normal(size=(50, 2)), rng(1).normal(size=(20, 2)) + 9])
     assert valley_p_value(points, np.arange(70) >= 50) < 0.05

@@ -280,6 +280,13 @@ def test_cells_of_a_matlab_file_are_views():
     cells = np.empty((1, 2), dtype=object)
     cells[0, 0], cells[0, 1] = A, B
     assert Views(cells).widths == (2, 4)
+    assert Views(cells.T).widths == (2, 4)
+    for one in (cells[:, 1:], cells[0, 1:]):  # one view alone
+        assert Views(one).arrays[0].tolist() == np.float32(B).tolist()
+    assert Views(A.astype(object)).widths == (2,)  # a table of numbers
+    assert Views(A[:, :1].astype(object)).widths == (1,)
+    with pytest.raises(DataError):
+        Views(np.empty((0, 2), dtype=object))
 
 
 def test_hidden_cells_may_hold_anything():

@@ -333,7 +333,8 @@ def conformed(
     if matching.places is None:
         return array, present, offset, ()
     if not isinstance(offset, float):
-        offset = np.pad(offset, (0, array.shape[1] - len(offset)))[matching.places]
+        # A zero more, which is that of absent columns: their place is -1.
+        offset = np.pad(offset, (0, array.shape[1] - len(offset) + 1))[matching.places]
     if is_sparse(array):
         return with_columns(array, matching.places, present), present, offset, matching.ignored
     found = array[:, matching.places]
