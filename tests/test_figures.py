@@ -104,8 +104,8 @@ def made_tables() -> Iterator[tuple[str, str]]:
 def _known_means():
     """Exact means take long, and tables ask three times for those of the same runs."""
     with pytest.MonkeyPatch.context() as patch:
-        for exact in (mean, stdev):
-            patch.setattr(score_records, exact.__name__, lambda values, known=cache(exact): known(tuple(values)))
+        for known in (cache(mean), cache(stdev)):
+            patch.setattr(score_records, known.__name__, lambda values, known=known: known(tuple(values)))
         yield
 
 
