@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the networks here are so small that threads would only wait
@@ -118,6 +119,17 @@ def _known_groups():
     look, known = memory._left_in_groups, list(memory._left_in_groups())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_left_in_groups", lambda *where: look(*where) if where else iter(known))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _counted_parameters():
+    """A network is built once to count its parameters, not before every fit that has the same settings."""
+    from viewfuse.methods.urrl import network
+
+    count = cache(network.n_parameters)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "n_parameters", lambda widths, config: count(tuple(widths), config))
         yield
 
 

@@ -225,7 +225,7 @@ def test_few_samples_are_one_cluster(n):
 
 def test_a_cluster_that_falls_apart_in_k_means_is_fitted_as_two(monkeypatch, tmp_path):
     """As if the number were asked for, with the pre-training of the choice; a resumed fit says the same."""
-    views = blobs(n=90, far=6.0)[0]
+    views = blobs(n=60, far=6.0)[0]
     tested, pretrained, begun = number_of_clusters.splits_tested, number_of_clusters.pretrained, []
 
     def first_alone(*given):
@@ -240,7 +240,7 @@ def test_a_cluster_that_falls_apart_in_k_means_is_fitted_as_two(monkeypatch, tmp
     monkeypatch.setattr(number_of_clusters, "splits_tested", first_alone)
     monkeypatch.setattr(number_of_clusters, "pretrained", kept)
     monkeypatch.setattr("viewfuse.selection.split_decisions._DRAWS", 2)  # the evidence is that of other tests
-    small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 12, "joint_epochs": 1}
+    small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 6, "joint_epochs": 1}
     found = URRL(**flat(**small), checkpoint=tmp_path / "kept").fit(views)
     decision = found.decisions_["n_clusters"]
     assert (found.n_clusters_, decision["chosen"], decision["islands"]) == (3, 3, 1)

@@ -23,6 +23,7 @@ from benchmarks.clusters.experiment import OURS, read_choices
 from benchmarks.clusters.summary import is_clear
 from benchmarks.clusters.summary import summary as cluster_tables
 from benchmarks.experiments import plans
+from benchmarks.experiments import records as score_records
 from benchmarks.experiments.catalogue import CATALOGUE, title_of
 from benchmarks.experiments.choices import comparisons
 from benchmarks.experiments.imputation import Filling, table_of
@@ -97,6 +98,15 @@ def made_tables() -> Iterator[tuple[str, str]]:
     yield "impute/impute.md", as_markdown(table_of(fillings))
     if (placed := RESULTS / "patterns/patterns.csv").exists():
         yield "patterns/patterns.md", as_markdown(patterns.table_of(read_rows(placed, patterns.Placed)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known_means():
+    """Exact means take long, and tables ask three times for those of the same runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for known in (cache(mean), cache(stdev)):
+            patch.setattr(score_records, known.__name__, lambda values, known=known: known(tuple(values)))
+        yield
 
 
 def test_tables_are_those_of_their_csv(monkeypatch):

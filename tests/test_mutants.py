@@ -24,13 +24,14 @@ def test_there_are_enough_of_them_and_none_twice():
 def test_every_defect_applies_and_can_be_read():
     texts = {one.file: (ROOT / one.path).read_text(encoding="utf-8") for one in DEFECTS}
     firsts = {file: first_lines(text) for file, text in texts.items()}
+    lines = {file: text.splitlines(keepends=True) for file, text in texts.items()}
     for one in DEFECTS:
         text = texts[one.file]
         assert one.applied(text)
         first, last = (text[:place].count("\n") for place in (text.index(one.old), text.index(one.old) + len(one.old)))
         starts = firsts[one.file]
         begin, end = max(line for line in starts if line <= first), min(line for line in starts if line > last)
-        ast.parse("".join(text.splitlines(keepends=True)[begin:end]).replace(one.old, one.new), one.file)
+        ast.parse("".join(lines[one.file][begin:end]).replace(one.old, one.new), one.file)
 
 
 def first_lines(text: str) -> list[int]:

@@ -140,7 +140,8 @@ class PublishedMethod(MultiViewClusterer):
     def empty(self, widths: Sequence[int]) -> ClusterNetwork:
         """A network without memory for its weights, which draws nothing from the global generator."""
         with torch.device("meta"):
-            return self.network(widths).to(torch.float32).eval()
+            network = self.network(widths)
+        return network.to(torch.float32).eval()
 
     def settings(self) -> dict[str, Any]:
         """What decides a result, besides data and seed."""

@@ -235,7 +235,8 @@ def fully_connected(widths: Sequence[int]) -> nn.Sequential:
 def build_network(widths: Sequence[int], config: Config, generator: Generator) -> Network:
     """A network on the CPU, its weights drawn from `generator` alone."""
     with torch.device("cpu"):
-        network = Network(widths, config).float()  # whatever the global kind of numbers is
+        network = Network(widths, config)
+    network.float()  # whatever the global kind of numbers is
     start_weights(network, generator)
     network.centers.data.zero_()  # until they are placed in the embedding
     return network
@@ -244,7 +245,8 @@ def build_network(widths: Sequence[int], config: Config, generator: Generator) -
 def empty_network(widths: Sequence[int], config: Config) -> Network:
     """A network without memory for its weights, which draws nothing from the global generator."""
     with torch.device("meta"):
-        return Network(widths, config).float()
+        network = Network(widths, config)
+    return network.float()
 
 
 _PASSES = 3  # forward, and backward for the inputs and for the weights: three products of the same size
