@@ -426,6 +426,13 @@ def test_row_numbers_that_pandas_stored_are_neither_ids_nor_features(tmp_path):
 SAVED = r"the ids are the row labels that pandas saved \(7, 3, 9\), not column 'age'; id_column='age' takes that"
 
 
+@pytest.mark.parametrize(("columns", "has"), [({}, r"\[\]"), ({"a": ["s1", "s2"]}, r"\['a'\]")])
+def test_parquet_with_too_few_columns_says_what_it_has(tmp_path, columns, has):
+    pq.write_table(pa.table(columns), tmp_path / "few.parquet")
+    with pytest.raises(DataError, match=rf"few\.parquet needs a column of ids and one of numbers; it has {has}"):
+        read_views(tmp_path / "few.parquet")
+
+
 @pytest.mark.parametrize(
     ("column", "index", "ids"),
     [

@@ -86,8 +86,10 @@ def names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str
 
 def _labels_of_rows(path: Path, file: Any, kinds: Mapping[str, Any], index: list[str]) -> str | None:
     """The index without a name, if it holds whole numbers that may be ids, and the first column seems to hold none."""
+    if len(index) != 1 or not index[0].startswith(_NAMELESS):
+        return None
     first = file.schema_arrow.names[0]
-    if len(index) != 1 or not index[0].startswith(_NAMELESS) or is_text(kinds[first]) or ID_NAME.search(first):
+    if is_text(kinds[first]) or ID_NAME.search(first):
         return None
     if not str(kinds[index[0]]).startswith(_WHOLE):
         return None
