@@ -65,6 +65,14 @@ def test_each_column_has_the_test_that_suits_it(run):
     assert sorted(one.corrected for one in found.values()) == pytest.approx(literal)
 
 
+def test_what_no_shuffling_reaches_is_as_likely_as_one_of_them(run, monkeypatch):
+    monkeypatch.setattr(association, "_SHUFFLES", 9)
+    values = np.unique(run.labels, return_inverse=True)[1].astype(float)
+    values[0] = values.max() + 1
+    (found,) = associations(run, [column("same", values, tuple("abcdefghij")[: int(values[0]) + 1])])
+    assert (found.test, found.p) == ("chi-squared by shuffling", pytest.approx(0.1))
+
+
 def test_shuffling_is_close_to_the_exact_test(run):
     """Two of all samples have a value: the chance that they are as unequal, by all pairs."""
     labels = run.labels

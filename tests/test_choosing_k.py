@@ -49,6 +49,15 @@ def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch)
     assert decision == (run, source.reduced.names, (1, 5))
 
 
+@pytest.mark.parametrize(("n", "trained"), [(15, False), (16, True)])
+def test_sixteen_samples_are_the_fewest_that_are_looked_at(monkeypatch, n, trained):
+    monkeypatch.setattr(number_of_clusters, "pretrained", lambda *given, **ways: "a network")
+    monkeypatch.setattr(number_of_clusters, "number_of", lambda run, names, possible: number_decision([], n, possible))
+    source = Source.of(Views(make_blobs(n, 3, missing=0.0)[0]))
+    number, run = number_of_clusters.choose_n_clusters(source, Config(**TINY), (2, 9), "standard", 9, CPU)
+    assert (number.kind, run) == ("one" if trained else "few", "a network" if trained else None)
+
+
 def clinical_set(n: int = 60, *, alone: int = 0):
     """Two measured views and one of age and sex; the last `alone` samples have this one only."""
     a, b, _ = make_blobs(n, 3, missing=0.0)[0]

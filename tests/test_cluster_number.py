@@ -203,6 +203,12 @@ def test_levels_are_where_splits_get_much_weaker():
     assert "; 4 clusters hold as well, as a coarser level" in words(found)
 
 
+@pytest.mark.parametrize(("next_one", "levels"), [(1.2, [2]), (1.4, [])])
+def test_a_level_holds_where_the_next_split_is_weaker_by_more_than_a_half(next_one, levels):
+    two = [a_split(-1, 0, [60, 60], 2.0), a_split(0, 0, [30, 30], next_one)]
+    assert number_decision(two, 120, ALL).levels == levels
+
+
 def chain(length, gap, **more):
     """Splits as of data with few dimensions."""
     return [a_split(place - 1, 0, [80 - 8 * place, 8], 2.0, null=0.8, gap=gap, **more) for place in range(length)]

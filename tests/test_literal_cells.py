@@ -75,6 +75,12 @@ def test_cells_are_the_mean_of_the_five_nearest_rows_that_have_them(monkeypatch,
     np.testing.assert_allclose(NearestRows(donors).fill(rows), expected, rtol=2e-6)
 
 
+def test_columns_are_scaled_by_what_is_there():
+    mean, factor = NearestRows(np.array([[4, NAN, 3], [6, 10, 3], [8, NAN, 3]], np.float32))._scale
+    assert mean.tolist() == [6, 10, 3]
+    assert factor == pytest.approx([1 / np.sqrt(8 / 3), 0, 0])
+
+
 def rows_with_ties(n=60):
     """Few values per column, so that many rows are equally far, and a third of the last one is empty."""
     rng = np.random.default_rng(3)

@@ -361,6 +361,8 @@ def test_only_parts_that_are_not_divided_have_a_size(figures, tmp_path):
     sizes = [text.get_text().strip() for text in figures[0].axes[0].texts if not text.get_text().startswith("p")]
     assert sizes == ["9", "5", "3"]
     assert re.findall(r"<text[^>]*>(\d+)</text>", charts.split_tree(splits)) == ["9", "5", "3"]
+    drawn = charts.split_tree([{**splits[0], "p_value": 1e-9}, {**splits[1], "p_value": 0.25}])
+    assert re.findall(r"<text[^>]*>(p [^<]*)</text>", drawn) == ["p &lt; 0.0001", "p = 0.25"]
 
 
 def test_the_forks_of_a_page_begin_where_their_sides_end():
