@@ -247,14 +247,6 @@ def test_row_labels_of_shards_are_ids_where_they_may_be(tmp_path):
         assert (shards.layout.used, shards.ignored) == (["price", "v.x"], [])
 
 
-def test_rows_of_shards_with_two_labels_are_asked_about(tmp_path):
-    pytest.importorskip("pyarrow")
-    index = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["patient", "visit"])
-    pd.DataFrame({"v.x": [1.0, 2.0]}, index=index).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"its rows have 2 labels each \('patient', 'visit'\); name the column of ids"):
-        Shards(tmp_path / "a.parquet")
-
-
 @pytest.mark.parametrize("values", [[3, 1], ["b", "a"], [0.5, 1.0]])
 def test_categories_in_shards_are_no_numbers(tmp_path, values):
     """Those of whole numbers were learned from like any numbers."""
@@ -280,8 +272,9 @@ def test_rows_with_two_labels_are_asked_about(tmp_path):
     pytest.importorskip("pyarrow")
     index = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["patient", "visit"])
     pd.DataFrame({"x": [1.0, 2.0]}, index=index).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"its rows have 2 labels each \('patient', 'visit'\); name the column of ids"):
-        read_views(tmp_path / "a.parquet")
+    for reader in (read_views, Shards):
+        with pytest.raises(DataError, match=r"rows have 2 labels each \('patient', 'visit'\); name the column of ids"):
+            reader(tmp_path / "a.parquet")
     assert read_views(tmp_path / "a.parquet", id_column="patient", drop=["visit"]).columns == (["x"],)
 
 

@@ -373,3 +373,19 @@ def test_new_samples_of_a_wide_view_are_as_novel_as_those_of_training(n):
     own = surroundings.novelty(stored, np.arange(n), source.left_out.words)
     assert own.mean() == pytest.approx(0.5, abs=0.02)
     assert (own > novelty.USUAL).mean() == pytest.approx(0.05, abs=0.02)
+
+
+def test_a_model_that_keeps_some_samples_knows_how_far_new_ones_lie(monkeypatch, tmp_path):
+    """Few of those that are kept were measured, and everything was compared with these alone."""
+    monkeypatch.setattr(novelty, "_MEASURED", 20)
+    everyone = wide(700, 2)
+    model = URRL(2, random_state=0, **QUICK).fit(everyone[:400])
+    model.save(tmp_path / "few", keep=80)
+    few = URRL.load(tmp_path / "few")
+    known = few._model.surroundings
+    assert known.measured.all()
+    rows = [model.ids_.tolist().index(one) for one in few.ids_.tolist()]
+    assert few._model.left_out.distances[:, 0] == pytest.approx(model._model.surroundings.times[rows, 0], nan_ok=True)
+    found = few.novelty(everyone[400:])
+    assert 0.35 < found.mean() < 0.65
+    assert (found > novelty.USUAL).mean() < 0.15

@@ -63,7 +63,10 @@ class Model:
         kept = self.stored.take(torch.from_numpy(rows).to(self.stored.present.device))
         stored = index_training_set(kept.values, kept.present, self.method.neighbor_depth)
         filler, known = self.filler.thinned(len(rows)), self.calibration and self.calibration.take(rows)
-        return replace(self, filler=filler, stored=stored, calibration=known, left_out=self.left_out.take(rows))
+        left_out = self.left_out.take(rows)
+        if left_out.distances.shape[1]:  # few of those that were measured may be left
+            left_out = left_out._replace(distances=self.surroundings.times[rows])
+        return replace(self, filler=filler, stored=stored, calibration=known, left_out=left_out)
 
     def complete(self, views: Views, *, by_name: bool) -> tuple[Views, list[EmptyCells]]:
         """New samples with the model's views and columns and without empty cells, and how many of these there were."""

@@ -73,28 +73,30 @@ class Surroundings:
 
     `known` has distances to the nearest other training sample, of shape (samples, views), NaN where a view is missing,
     and beside them, where there are views of words, the shares of words that no other training sample has. In reduced
-    views the distances of samples that were not `measured`, of shape (samples,), are estimates.
+    views the distances of samples that were not `measured`, of shape (samples,), are estimates; `times` are those of
+    all samples as in `LeftOut.distances`.
     """
 
     stored: Samples
     known: NDArray[np.float64]
     measured: NDArray[np.bool_]
+    times: NDArray[np.float64]
 
     @classmethod
     def of(cls, stored: Samples, left_out: LeftOut) -> Surroundings:
         """Measure the training samples."""
         distances = neighbor_distances(stored, stored)
-        measured = np.ones(len(stored), dtype=bool)
-        for v, times in enumerate(left_out.distances.T):
-            there = ~np.isnan(times) & ~np.isnan(distances[:, v])
+        measured, times = np.ones(len(stored), dtype=bool), np.full(distances.shape, np.nan)
+        for v, given in enumerate(left_out.distances.T):
+            has_view = ~np.isnan(distances[:, v])
+            there, own = ~np.isnan(given) & has_view, distances[has_view, v]
             if there.any():
-                own, has_view = distances[:, v].copy(), ~np.isnan(distances[:, v])
                 measured &= there | ~has_view
                 # Of others the rank among the samples is known.
-                places = share_below(np.sort(own[has_view]), own[has_view])
-                distances[has_view, v] = np.median(own[has_view]) * np.quantile(times[there], places)
-                distances[there, v] = np.median(own[has_view]) * times[there]
-        return cls(stored, np.hstack([distances, left_out.words]), measured)
+                times[has_view, v] = np.quantile(given[there], share_below(np.sort(own), own))
+                times[there, v] = given[there]
+                distances[:, v] = np.median(own) * times[:, v]
+        return cls(stored, np.hstack([distances, left_out.words]), measured, times)
 
     def distances(self, samples: Samples, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Those to the nearest training sample, of shape (samples, views); at `rows` are those that are one, else -1.
