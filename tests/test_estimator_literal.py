@@ -87,6 +87,25 @@ def test_a_fit_hands_on_what_it_was_asked_for(monkeypatch, params, seeds):
     assert ways["checkpoint"] is None
 
 
+@pytest.mark.parametrize(("n", "inside"), [(999, 1), (1000, 2)])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_all_of_a_fit_of_few_samples_has_one_thread(monkeypatch, set_threads, n, inside, device):
+    set_threads(2)
+    seen = []
+
+    def stop(self, views, config):
+        seen.append(torch.get_num_threads())
+        raise Stop
+
+    monkeypatch.setattr(estimator, "chosen_device", lambda name: torch.device(name))
+    monkeypatch.setattr(URRL, "_source", stop)
+    for ask in (URRL(3, device=device).fit, URRL(device=device).choose):
+        with pytest.raises(Stop):
+            ask([np.eye(n, 3), np.eye(n, 2)])
+    assert seen == [inside] * 2
+    assert torch.get_num_threads() == 2
+
+
 def test_a_number_that_was_chosen_is_that_of_the_fit(monkeypatch):
     seen = handed_on(monkeypatch, chosen=6, cluster_range=(3, 9), n_init=2, fill="median")
     source, config, within, scaling, seed, device, ways = seen["choice"]

@@ -27,7 +27,7 @@ from viewfuse.cli.options import on_engine
 from viewfuse.engine.training import Progress
 from viewfuse.errors import MissingPackage, SettingError, WorkerLost
 from viewfuse.utils import jobs as jobs_module
-from viewfuse.utils.jobs import run_jobs, worker_count
+from viewfuse.utils.jobs import limited, run_jobs, worker_count
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 20, "random_state": 0, "device": "cpu"}
 TWICE = {"n_init": 2, "scaling": "standard", "pretrain_epochs": 2, "joint_epochs": 1, **TINY}
@@ -93,6 +93,13 @@ def test_a_job_has_its_own_number_of_threads_wherever_it_runs(n_jobs, threads):
     assert run_jobs(known.threads, [()] * 2, n_jobs, threads=threads) == [threads] * 2
     assert torch.get_num_threads() == before
     assert run_jobs(known.threads, [()], threads=None) == [before]
+
+
+def test_jobs_in_threads_do_not_wait_for_the_limit_of_the_one_that_waits_for_them():
+    with limited(1), joblib.parallel_config("threading", n_jobs=2):
+        assert run_jobs(known.threads, [()] * 3, threads=1) == [1] * 3
+        with limited(None):  # changes nothing, so that the limit around it holds
+            assert run_jobs(known.threads, [()] * 3, threads=1) == [1] * 3
 
 
 THREADS = pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
@@ -175,7 +182,7 @@ import sys
 from pathlib import Path
 import fake_ray
 import job_functions as known
-from viewfuse.utils.jobs import run_jobs
+from viewfuse.utils.jobs import limited, run_jobs
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a program that was started in the background ignores it
 run_jobs(known.forever, [(Path(sys.argv[1]),)] * 2, n_jobs=2)
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.experiments.catalogue import CATALOGUE
 from viewfuse import URRL, Views
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl.config import PAPER, Config
@@ -56,7 +57,7 @@ def masked(path: Path) -> tuple[list[np.ndarray], int]:
     with np.load(path, allow_pickle=False) as file:
         views = [file[name] for name in file.files if name.startswith("view_")]
         k = len(np.unique(file["labels"]))
-    mask = paper_mask(len(views[0]), len(views), 0.5, 0)
+    mask = paper_mask(len(views[0]), len(views), 0.5, CATALOGUE[path.stem].missing_number, random_state=0)
     return [np.where(mask[:, [v]], view, np.nan).astype(np.float32) for v, view in enumerate(views)], k
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from numbers import Integral
@@ -52,7 +52,7 @@ from viewfuse.selection.decision_texts import records
 from viewfuse.selection.split_decisions import RANGE
 from viewfuse.selection.tree import coarser
 from viewfuse.utils.console import warn
-from viewfuse.utils.jobs import chosen_device, threads_for, worker_count
+from viewfuse.utils.jobs import chosen_device, limited, threads_around, threads_for, worker_count
 from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
 
 _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
@@ -226,9 +226,10 @@ class URRL(Updatable, MultiViewClusterer):
         seeds = replicate_seeds(self.random_state, self.n_init, config.usual_trainings)
         number, begun, checkpoint = None, None, self._checkpoint(views, seeds, device, known)
         interruptible = checkpoint.interruptible() if checkpoint else nullcontext()
-        with Progress(shown=bool(self.verbose)) as progress, interruptible:
+        around = limited(threads_around(len(views)))
+        with Progress(shown=bool(self.verbose)) as progress, interruptible, around:
             source = self._source(views, config)
-            ways: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
+            ways: dict[str, Any] = {"threads": threads_for(len(seeds), len(views)), "progress": progress}
             ways["checkpoint"] = checkpoint
             if self._chooses():
                 within = known.range(self.cluster_range, len(views))
@@ -261,7 +262,7 @@ class URRL(Updatable, MultiViewClusterer):
         """
         check_is_fitted(self)
         config = replace(self._config(), n_clusters=int(self._model.in_use.sum()))
-        ways = {"threads": self._threads([0], self._model.stored), "device": chosen_device(self.device)}
+        ways = {"threads": threads_for(1, len(self._model.stored)), "device": chosen_device(self.device)}
         self._model, self.soft_labels_, decisions = validated(self, config, n_refits, **ways)
         self.decisions_ = {**self.decisions_, **decisions}
         return self
@@ -299,8 +300,8 @@ class URRL(Updatable, MultiViewClusterer):
         """
         views, config, device = Views.of(X), replace(self._config(), n_clusters=1), chosen_device(self.device)
         seeds = replicate_seeds(self.random_state, 1)
-        with Progress(shown=bool(self.verbose)) as progress:
-            how: dict[str, Any] = {"threads": self._threads(seeds, views), "progress": progress}
+        with Progress(shown=bool(self.verbose)) as progress, limited(threads_around(len(views))):
+            how: dict[str, Any] = {"threads": threads_for(1, len(views)), "progress": progress}
             source, within = self._source(views, config), NOTHING.range(self.cluster_range, len(views))
             number = choose_n_clusters(source, config, within, self.scaling, seeds[0], device, **how)[0]
         return records(number)[number.name]
@@ -308,9 +309,6 @@ class URRL(Updatable, MultiViewClusterer):
     def _source(self, views: Views, config: Config) -> Source:
         check_samples(views, config.n_clusters)
         return Source.of(views, self.fill, self.reduction)
-
-    def _threads(self, seeds: Sequence[int], samples: Sized) -> int | None:
-        return threads_for(len(seeds), len(samples)) if chosen_device(self.device).type == "cpu" else None
 
     def _checkpoint(self, views: Views, seeds: list[int], device: torch.device, known: Knowledge) -> Checkpoint | None:
         """Where this fit is kept; the same for a call with the same data and settings."""
