@@ -191,11 +191,11 @@ def _little_search(request):
         patch.setattr("viewfuse.selection.kmeans._DRAWN_STARTS", 2)
         patch.setattr("viewfuse.selection.kmeans._STARTS_BY_K", 1)
         patch.setattr("viewfuse.selection.kmeans._ROUNDS_BY_K", 4)
-        patch.setattr("viewfuse.selection.split_decisions._DRAWS", 2)
+        patch.setattr("viewfuse.selection.split_tree._DRAWS", 2)
         patch.setattr("viewfuse.selection.rules._GAUSSIANS", 1)
         patch.setattr("viewfuse.selection.rules._ROWS", 20)
-        patch.setattr("viewfuse.selection.tree._TREE_ROWS", 0)
-        patch.setattr("viewfuse.selection.tree._GRAPH_ROWS", 0)
+        patch.setattr("viewfuse.selection.linkage._TREE_ROWS", 0)
+        patch.setattr("viewfuse.selection.linkage._GRAPH_ROWS", 0)
         yield
 
 

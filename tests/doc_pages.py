@@ -188,7 +188,7 @@ def asked(words: list[str]) -> str:
     """A request to a service with a model of two views of two and three columns."""
     from viewfuse import URRL, Config
     from viewfuse.serve.app import create_app
-    from viewfuse.serve.replies import open_folder
+    from viewfuse.serve.inference import open_folder
 
     drawn = np.random.default_rng(0)
     views = {

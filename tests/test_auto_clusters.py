@@ -239,7 +239,7 @@ def test_a_cluster_that_falls_apart_in_k_means_is_fitted_as_two(monkeypatch, tmp
 
     monkeypatch.setattr(number_of_clusters, "splits_tested", first_alone)
     monkeypatch.setattr(number_of_clusters, "pretrained", kept)
-    monkeypatch.setattr("viewfuse.selection.split_decisions._DRAWS", 2)  # the evidence is that of other tests
+    monkeypatch.setattr("viewfuse.selection.split_tree._DRAWS", 2)  # the evidence is that of other tests
     small = {**TINY, "learning_rate": 3e-3, "pretrain_epochs": 6, "joint_epochs": 1}
     found = URRL(**flat(**small), checkpoint=tmp_path / "kept").fit(views)
     decision = found.decisions_["n_clusters"]

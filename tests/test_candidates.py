@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewfuse import URRL, Config
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection import tree
-from viewfuse.selection.tree import candidate_partitions, graph_clusters, tree_clusters, view_graph
+from viewfuse.selection import linkage
+from viewfuse.selection.linkage import candidate_partitions, graph_clusters, tree_clusters, view_graph
 
 
 def made(sizes, seed=0, apart=6.0, missing=0.3):
@@ -69,7 +69,7 @@ def test_the_graph_is_a_candidate_unless_there_are_too_many_samples_or_one_clust
     assert list(found) == ["k-means", "graph"]
     assert all(adjusted_rand_score(groups, own) == 1.0 and own.dtype == np.int64 for own in found.values())
     assert list(candidate_partitions(samples, 1, 0)) == ["k-means"]
-    monkeypatch.setattr(tree, "_GRAPH_ROWS", 41)
+    monkeypatch.setattr(linkage, "_GRAPH_ROWS", 41)
     assert list(candidate_partitions(samples, 2, 0)) == ["k-means"]
 
 
@@ -88,7 +88,7 @@ def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many
     assert adjusted_rand_score(groups, found) == 1.0
     assert found.dtype == np.int64
     assert tree_clusters(embedding, samples.neighbor_ids, 1, 0) is None
-    monkeypatch.setattr(tree, "_TREE_ROWS", 92)
+    monkeypatch.setattr(linkage, "_TREE_ROWS", 92)
     assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
 
 
@@ -97,8 +97,8 @@ def test_the_seed_of_a_tree_is_what_numpy_takes_of_it(monkeypatch, seed):
     """The last 32 bits, all of them; the points are the principal components, the neighbours as they are."""
     asked, embedding, ids = [], torch.tensor([[0.0, 3.0], [4.0, 0.0], [9.0, 1.0]]), torch.tensor([[[1]], [[0]], [[-1]]])
     cut = SimpleNamespace(cut=lambda k: np.arange(3) + 10 * k)
-    monkeypatch.setattr(tree, "principal", lambda points: 2 * points)
-    monkeypatch.setattr(tree, "cluster_tree", lambda *given: asked.append(given) or cut)
+    monkeypatch.setattr(linkage, "principal", lambda points: 2 * points)
+    monkeypatch.setattr(linkage, "cluster_tree", lambda *given: asked.append(given) or cut)
     assert tree_clusters(embedding, ids, 3, seed).tolist() == [30, 31, 32]  # as many clusters as samples
     ((points, neighbors, drawn),) = asked
     assert (points.tolist(), neighbors.tolist()) == ((2 * embedding).tolist(), ids.tolist())

@@ -20,9 +20,9 @@ from viewfuse.methods.urrl.stages import init_state
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.split_decisions import RANGE, number_decision, without_view
+from viewfuse.selection.linkage import cluster_tree, principal
 from viewfuse.selection.split_evidence import Look, Split
-from viewfuse.selection.tree import cluster_tree, principal
+from viewfuse.selection.split_tree import RANGE, number_decision, without_view
 
 
 def test_the_number_of_clusters_is_chosen_on_some_samples_at_random(monkeypatch):

@@ -15,8 +15,8 @@ from viewfuse.methods.urrl import fit, scaling_search
 from viewfuse.methods.urrl.config import Epochs
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.selection import rules
+from viewfuse.selection.linkage import centers_of
 from viewfuse.selection.scores import Merit, merits
-from viewfuse.selection.tree import centers_of
 
 SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 30, "learning_rate": 2e-3, "random_state": 0}
 

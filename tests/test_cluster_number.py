@@ -13,24 +13,24 @@ from run_folders import SPLITS, a_split
 from test_splits import a_look
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection import split_decisions
+from viewfuse.selection import split_tree
 from viewfuse.selection.decision_texts import words
-from viewfuse.selection.split_decisions import possible_range, splits_tested, without_view
+from viewfuse.selection.linkage import cluster_tree
 from viewfuse.selection.split_evidence import Split, splits_of
-from viewfuse.selection.tree import cluster_tree
+from viewfuse.selection.split_tree import possible_range, splits_tested, without_view
 from viewfuse.utils.settings import checked_range
 
 ALL = (1, 200)
 
 
 def number_decision(splits, n_samples, within):
-    return split_decisions.number_decision([Split(**one) for one in splits], n_samples, within)
+    return split_tree.number_decision([Split(**one) for one in splits], n_samples, within)
 
 
 def decided(look, seed=0):
     tree = cluster_tree(look.embedding, look.neighbors, seed)
     found = splits_tested(tree, look, ["a", "b"][: len(look.values)], torch.Generator().manual_seed(seed))
-    return split_decisions.number_decision(found, len(look), ALL)
+    return split_tree.number_decision(found, len(look), ALL)
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_curve_is_a_continuum():
     views = [torch.from_numpy(view + 0.1 * rng.normal(size=view.shape)).float() for view in views]
     both = torch.cat(views, dim=1)
     hidden = torch.stack([torch.cat([both[:, :5] * (v != 0), both[:, 5:] * (v != 1)], dim=1) for v in range(2)])
-    found = decided(split_decisions.Look(both, hidden, views, torch.ones(200, 2, dtype=torch.bool), both))
+    found = decided(split_tree.Look(both, hidden, views, torch.ones(200, 2, dtype=torch.bool), both))
     assert (found.chosen, found.kind) == (1, "continuum")
 
 
@@ -76,7 +76,7 @@ def test_in_few_dimensions_clusters_have_a_valley_between_them(apart, answer):
     view = torch.from_numpy(spread + apart * side[:, None] * [1, 0]).float()
     # As a network does it: the embedding is a little crisper than the view.
     embedding = view + 0.3 * torch.sign(view - view.median(dim=0).values)
-    look = split_decisions.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
+    look = split_tree.Look(embedding, embedding[None], [view], torch.ones(300, 1, dtype=torch.bool), view)
     found = decided(look)
     assert (found.chosen, found.kind) == answer
     assert found.splits[0]["null"] > 0.76
@@ -153,8 +153,8 @@ def test_splits_stand_as_in_a_literal_walk_over_the_tree(monkeypatch, seed):
         return Split(**a_split(-1, 0, sizes, strength, **facts))
 
     look.table[:, 0] = torch.arange(n)
-    monkeypatch.setattr(split_decisions, "evidence", said)
-    own = split_decisions.Tree(groups, np.array(merges))
+    monkeypatch.setattr(split_tree, "evidence", said)
+    own = split_tree.Tree(groups, np.array(merges))
     found = splits_tested(own, look, ["a", "b"], torch.Generator())
     strengths = {made[name][0]: name for name in names}
     wanted = literal_standing(tree, n)
@@ -307,7 +307,7 @@ def test_a_wide_gap_counts_as_one_as_sides_without_a_border_do():
 @pytest.mark.parametrize(("valley", "level", "stands"), [(0.19, 0.05, True), (0.2, 0.05, False), (0.03, 0.005, False)])
 def test_the_level_of_a_valley_is_shared_as_that_of_the_gaussians_is(valley, level, stands):
     one = a_split(-1, 0, [80, 40], 2.0, null=0.8, p_value=1e-9, level=level, valley=valley)
-    assert split_decisions.tested(Split(**one), 2.0) is stands
+    assert split_tree.tested(Split(**one), 2.0) is stands
 
 
 def literal_islands(points, values, present, labels, seed):
@@ -319,7 +319,7 @@ def literal_islands(points, values, present, labels, seed):
             continue
         views = [view[rows] for view in values]
         whole = torch.from_numpy(np.concatenate([points[rows], *views], axis=1))
-        some = split_decisions.Look(
+        some = split_tree.Look(
             torch.from_numpy(points[rows]), whole[None][:0], [torch.from_numpy(view) for view in views],
             torch.from_numpy(present[rows]), whole[:, :0],
         )  # fmt: skip
@@ -359,10 +359,8 @@ def test_a_cluster_that_is_two_islands_is_found(far, islands):
     values = [points[:, :2].copy(), points.copy()]
     present = np.ones((len(labels), 2), dtype=bool)
     both = torch.from_numpy(points)
-    look = split_decisions.Look(
-        both, both[None][:0], [torch.from_numpy(v) for v in values], torch.from_numpy(present), both
-    )
-    assert split_decisions.islands(look, labels, 0) == dict.fromkeys(islands)
+    look = split_tree.Look(both, both[None][:0], [torch.from_numpy(v) for v in values], torch.from_numpy(present), both)
+    assert split_tree.islands(look, labels, 0) == dict.fromkeys(islands)
     assert literal_islands(points, values, present, labels, 0) == islands
 
 
@@ -377,9 +375,7 @@ def in_one_view(far, small=200, share=0.7, views=2):
     values[-1][~present[:, -1]] = 0.0
     points = torch.from_numpy(rng.normal(size=(600, 6)) + 20.0 * labels[:, None]).float()
     parts = [torch.from_numpy(view).float() for view in values]
-    return split_decisions.Look(
-        points, points[None][:0], parts, torch.from_numpy(present), torch.cat(parts, dim=1)
-    ), labels
+    return split_tree.Look(points, points[None][:0], parts, torch.from_numpy(present), torch.cat(parts, dim=1)), labels
 
 
 @pytest.mark.parametrize(
@@ -394,7 +390,7 @@ def in_one_view(far, small=200, share=0.7, views=2):
     ],
 )
 def test_a_cluster_that_one_view_alone_shows_as_two_is_found(how, found):
-    assert split_decisions.islands(*in_one_view(**how), 0) == found
+    assert split_tree.islands(*in_one_view(**how), 0) == found
 
 
 @pytest.mark.parametrize(("p_value", "found"), [(0.05 / 12 * 0.999, {1: 1}), (0.05 / 12, {}), (None, {})])
@@ -402,8 +398,8 @@ def test_the_level_of_what_one_view_shows_is_shared(monkeypatch, p_value, found)
     """By three clusters, two views and two ways of cutting."""
     look, labels = in_one_view(6.0)
     own = int(look.present[100:500, 1].sum())
-    monkeypatch.setattr(split_decisions, "valley_p_value", lambda _, sides: p_value if len(sides) == own else 1.0)
-    assert split_decisions.islands(look, labels, 0) == found
+    monkeypatch.setattr(split_tree, "valley_p_value", lambda _, sides: p_value if len(sides) == own else 1.0)
+    assert split_tree.islands(look, labels, 0) == found
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from viewfuse.io import safety as spool
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import mat, npz, text
 from viewfuse.io.source import FileSource, FileView, alike, split_by_prefix
-from viewfuse.serve import middleware, replies, worker
+from viewfuse.serve import inference, middleware, worker
 from viewfuse.serve.limits import Busy, Limits, TooLarge
 from viewfuse.serve.middleware import Metrics
 from viewfuse.utils.settings import named_values
@@ -447,7 +447,7 @@ def test_answers_say_each_thing_of_its_own_sample():
             return given.replace(arrays=(np.float32([[1, 2], [3, 0.1]]), np.float32([[5], [6]])))
 
     with pytest.warns(EmptyCellsWarning, match=r"a: 1 cell \(25.0%\) in columns 'x' \(1\)"):
-        found = replies.predict(Model(), views, Limits(bytes=72))
+        found = inference.predict(Model(), views, Limits(bytes=72))
     assert found == {
         "ids": ["q", "p"], "labels": [1, -1], "confidence": [0.5, 0.4], "uncertain": [False, True],
         "novelty": [0.25, 0.6667], "outlier": [False, True], "out_of_range": [True, False],
@@ -455,15 +455,15 @@ def test_answers_say_each_thing_of_its_own_sample():
         "filled_cells": {"a": cells.facts()},
     }  # fmt: skip
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        replies.predict(Model(), views, Limits(bytes=71))
+        inference.predict(Model(), views, Limits(bytes=71))
     with pytest.warns(EmptyCellsWarning, match=r"a: 1 cell \(25.0%\) in columns 'x' \(1\)"):
-        whole = replies.impute(Model(), views, Limits(bytes=72))
+        whole = inference.impute(Model(), views, Limits(bytes=72))
     assert whole["views"] == {
         "a": {"columns": ["x", "('y', 1)"], "values": [[1.0, 2.0], [3.0, 0.1]], "imputed": [False, False]},
         "b": {"columns": [0], "values": [[5.0], [6.0]], "imputed": [False, True]},
     }
     with pytest.raises(TooLarge, match="about 72 bytes"):
-        replies.impute(Model(), views, Limits(bytes=71))
+        inference.impute(Model(), views, Limits(bytes=71))
 
 
 def test_the_gate_measures_how_long_an_answer_takes():
@@ -497,7 +497,7 @@ def test_places_are_given_back_and_warnings_of_the_package_are_told_once(caplog)
         warnings.warn("theirs", UserWarning, stacklevel=1)
         return 7
 
-    assert replies._recorded(work) == (7, ["ours"])
+    assert inference._recorded(work) == (7, ["ours"])
     assert [record.message for record in caplog.records] == ["UserWarning: theirs"]
 
     async def full() -> None:

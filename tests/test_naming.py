@@ -18,8 +18,8 @@ from viewfuse.errors import BadModelFile, SettingError
 from viewfuse.fitted.manifest import checksum
 from viewfuse.io.writers import Sheet, as_json, write_labels, write_sheets
 from viewfuse.report.run_folder import read_run
+from viewfuse.serve.inference import explain, predict
 from viewfuse.serve.limits import Limits
-from viewfuse.serve.replies import explain, predict
 
 QUICK = {"config": Config(embedding_dim=8, hidden_dim=16, pretrain_epochs=2, joint_epochs=1, learning_rate=2e-3)}
 QUICK |= {"scaling": "standard", "random_state": 0}

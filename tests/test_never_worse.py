@@ -14,7 +14,7 @@ from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import config as config_module
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
-from viewfuse.selection.tree import candidate_partitions, centers_of
+from viewfuse.selection.linkage import candidate_partitions, centers_of
 
 SHORT = {
     "quick": ((12, 1, 999, 9), (12, 1, 999, 9), (24, 1, 999, 9)),

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from run_folders import a_split
 from viewfuse.methods import number_of_clusters
 from viewfuse.methods.number_of_clusters import NewKind, _Tested
-from viewfuse.selection import split_decisions
+from viewfuse.selection import split_tree
 from viewfuse.selection.split_evidence import Split
 
 
@@ -108,7 +108,7 @@ def test_splits_of_few_samples_are_tested_at_a_smaller_level(monkeypatch):
         seen.append(sides.tolist())
         return Split(**a_split(-1, 0, [4, 7], 1.0, stands=False))
 
-    monkeypatch.setattr(split_decisions, "evidence", evidence)
+    monkeypatch.setattr(split_tree, "evidence", evidence)
     monkeypatch.setattr(number_of_clusters, "strongest", len)
     monkeypatch.setattr(number_of_clusters, "tested", lambda split, strongest: strongest == 1)
     look = type("Look", (), {"take": lambda self, rows: rows, "__len__": lambda self: 101})()

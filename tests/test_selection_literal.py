@@ -12,9 +12,9 @@ import reference_selection as literal
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import kmeans, scores, tree
 from viewfuse.selection.kmeans import filled_table, partitions
+from viewfuse.selection.linkage import principal
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
-from viewfuse.selection.tree import principal
 
 
 def cloud(n=60, width=3, seed=0):

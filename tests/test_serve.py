@@ -18,9 +18,9 @@ from served_models import body, frames, save_model
 from viewfuse.errors import BadModelFile
 from viewfuse.report.html import filled
 from viewfuse.serve.app import create_app
+from viewfuse.serve.inference import open_folder, reply
 from viewfuse.serve.limits import Limits
 from viewfuse.serve.middleware import Metrics
-from viewfuse.serve.replies import open_folder, reply
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from viewfuse.serve import worker
 from viewfuse.serve import worker as process
 from viewfuse.serve.app import _read, create_app
 from viewfuse.serve.bodies import read_json
+from viewfuse.serve.inference import open_folder
 from viewfuse.serve.limits import Busy, Limits, Signs, TooLarge, TooLong
-from viewfuse.serve.replies import open_folder
 from viewfuse.serve.server import Counted, connections
 from viewfuse.serve.worker import Process
 

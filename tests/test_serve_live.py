@@ -23,7 +23,7 @@ from asgi_client import Client
 from served_models import body, frames, save_model
 from viewfuse import load
 from viewfuse.serve.app import create_app
-from viewfuse.serve.replies import open_folder
+from viewfuse.serve.inference import open_folder
 
 pytestmark = pytest.mark.fault
 SOAK_MINUTES = float(os.environ.get("VIEWFUSE_SOAK_MINUTES", "0.3"))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from test_tree import samples
+from test_linkage import samples
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection import split_evidence
 from viewfuse.selection.kmeans import filled_table
+from viewfuse.selection.linkage import Tree, cluster_tree, edges, nearest_different
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.split_evidence import (
     Contrast,
@@ -23,7 +24,6 @@ from viewfuse.selection.split_evidence import (
     p_value,
     splits_of,
 )
-from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest_different
 
 NAMES = ["a", "b"]
 HALF = 0.25 ** (1 / 3)

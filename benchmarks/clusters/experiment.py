@@ -26,8 +26,8 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.stages import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.kmeans import partitions
-from viewfuse.selection.split_decisions import RANGE, possible_range
-from viewfuse.selection.tree import principal
+from viewfuse.selection.linkage import principal
+from viewfuse.selection.split_tree import RANGE, possible_range
 from viewfuse.utils.jobs import chosen_device
 
 OURS = "viewfuse"

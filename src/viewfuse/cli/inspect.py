@@ -219,8 +219,8 @@ def drawn_tree(splits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _said(split: Mapping[str, Any]) -> str:
-    from viewfuse.selection.split_decisions import lacks_valley  # torch is there by now
     from viewfuse.selection.split_evidence import Split
+    from viewfuse.selection.split_tree import lacks_valley  # torch is there by now
 
     held = [one for one in split["held_out"].values() if one is not None]
     views = f", views left out {sum(held) / len(held):.2f}" if held else ""

@@ -241,8 +241,8 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, queu
         raise SettingError("viewfuse serve needs a system whose processes can fork; use Linux or macOS, or a container")
     from viewfuse.cli.fit import fit
     from viewfuse.serve.app import create_app
+    from viewfuse.serve.inference import open_folder
     from viewfuse.serve.middleware import is_local
-    from viewfuse.serve.replies import open_folder
     from viewfuse.serve.server import listen, run
 
     reopen = partial(open_folder, model, device, spell=options.spelling(fit))

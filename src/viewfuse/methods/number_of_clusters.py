@@ -30,8 +30,10 @@ from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import with_gradients
 from viewfuse.selection.decisions import ClusterNumber
 from viewfuse.selection.kmeans import filled_table, initial_centers, nearest_center
+from viewfuse.selection.linkage import cluster_tree, principal
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.split_decisions import (
+from viewfuse.selection.split_evidence import LEAST, Look, Split, splits_of
+from viewfuse.selection.split_tree import (
     islands,
     number_decision,
     possible_range,
@@ -41,8 +43,6 @@ from viewfuse.selection.split_decisions import (
     tested,
     without_view,
 )
-from viewfuse.selection.split_evidence import LEAST, Look, Split, splits_of
-from viewfuse.selection.tree import cluster_tree, principal
 from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500

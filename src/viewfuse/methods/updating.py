@@ -43,9 +43,9 @@ from viewfuse.reduction.reduce import Reduction, with_new_words
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decision_texts import records, restored
 from viewfuse.selection.decisions import JointStageLength, Update
+from viewfuse.selection.linkage import centers_of
 from viewfuse.selection.rules import clustering_weight, outliers
 from viewfuse.selection.split_evidence import LEAST
-from viewfuse.selection.tree import centers_of
 
 
 class Enlarged(NamedTuple):

@@ -26,6 +26,7 @@ from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
 from viewfuse.selection.kmeans import filled_table, gaussian_like, partitions
+from viewfuse.selection.linkage import principal
 from viewfuse.selection.scores import (
     AGREEMENT_DEPTH,
     QUARTER_FEWER,
@@ -35,7 +36,6 @@ from viewfuse.selection.scores import (
     macro_agreement,
     neighbor_agreement,
 )
-from viewfuse.selection.tree import principal
 
 SCALINGS = ("mixed", "standard", "minmax")
 """Those that are tried, in this order: the one that looks at other views, too, comes first, and the one that depends on

@@ -10,7 +10,7 @@
 - **gap**: by how much border samples lie further from their neighbours than others do, in the views (a logarithm).
   Where sides are crisp only because the data are a curve or a sheet, it is near 0.
 - **valley**: where Gaussians are split nearly as crisply, as in few dimensions, samples must be rarer at the border
-  than on either side, see `viewfuse.selection.valley`.
+  than on either side, see `viewfuse.selection.split_valley`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from torch import Tensor
 
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection.kmeans import gaussian_like
+from viewfuse.selection.linkage import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
 from viewfuse.selection.scores import AGREEMENT_DEPTH
-from viewfuse.selection.tree import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
-from viewfuse.selection.valley import LEVEL, Sides, valley_p_value
+from viewfuse.selection.split_valley import LEVEL, Sides, valley_p_value
 
 LEAST = 8
 """Samples that a side has at least; fewer are outliers, and stay where they are."""
@@ -78,7 +78,7 @@ class Look:
 
     @cached_property
     def graph(self) -> csr_array:
-        """Who is whose neighbour in embedding and views, see `viewfuse.selection.tree.neighbor_graph`."""
+        """Who is whose neighbour in embedding and views, see `viewfuse.selection.linkage.neighbor_graph`."""
         return neighbor_graph(nearest(self.embedding), self.neighbors)
 
     def drawn(self, generator: torch.Generator) -> Look:

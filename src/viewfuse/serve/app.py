@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect
 from viewfuse.errors import DataError, ViewfuseError
 from viewfuse.io.writers import as_json
 from viewfuse.serve.bodies import JSON, PARQUET
+from viewfuse.serve.inference import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.limits import Busy, Limits, Signs
 from viewfuse.serve.middleware import OPEN, Metrics, Middleware
-from viewfuse.serve.replies import INTERNAL_ERROR, QUESTIONS, Opened, reply, status_and_detail
 from viewfuse.serve.worker import Facts, Message, Process, Queue
 from viewfuse.utils.settings import named_values
 from viewfuse.utils.version import __version__

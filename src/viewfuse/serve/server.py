@@ -21,7 +21,7 @@ _SECONDS_TO_FINISH = 30
 _WAITING_TO_CONNECT = 2048
 _OWN_FILES = 64
 """File handles that the service itself needs, about."""
-_LOGGERS = ("asyncio", "uvicorn.error", "viewfuse.serve.worker", "viewfuse.serve.replies")
+_LOGGERS = ("asyncio", "uvicorn.error", "viewfuse.serve.worker", "viewfuse.serve.inference")
 _QUIET = 60.0
 """Seconds in which a line of the log is not repeated."""
 _BODIES = 3

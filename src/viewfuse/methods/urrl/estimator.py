@@ -49,8 +49,8 @@ from viewfuse.methods.urrl.validation import validated
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.reduction.reduce import check_reduction
 from viewfuse.selection.decision_texts import records
-from viewfuse.selection.split_decisions import RANGE
-from viewfuse.selection.tree import coarser
+from viewfuse.selection.linkage import coarser
+from viewfuse.selection.split_tree import RANGE
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, limited, threads_around, threads_for, worker_count
 from viewfuse.utils.settings import Field, check_choice, checked_range, wrong

@@ -24,8 +24,8 @@ from viewfuse.engine.training import Training
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import Decision, KnownClasses, KnownPairs, KnownWeights
 from viewfuse.selection.kmeans import initial_centers, k_means, nearest_center, squared_distances
+from viewfuse.selection.linkage import principal
 from viewfuse.selection.scores import AGREEMENT_DEPTH, matched_numbers, merits
-from viewfuse.selection.tree import principal
 
 _FOLDS, _REPEATS = 5, 2  # hints are left out in five parts, twice; five of each class are needed on average
 _CLEARLY = 1.5

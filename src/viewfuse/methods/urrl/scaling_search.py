@@ -27,9 +27,9 @@ from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.stages import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
+from viewfuse.selection.linkage import candidate_partitions, centers_of, tree_clusters
 from viewfuse.selection.rules import SCALINGS, STABLE, are_clear, best_of_each, best_scaling, clearly_better
 from viewfuse.selection.scores import Candidate, agreement, candidate_scores, matched_kappa, merits
-from viewfuse.selection.tree import candidate_partitions, centers_of, tree_clusters
 from viewfuse.utils.settings import Field, Setting
 
 _LONG = 60.0  # above this many seconds the user sees how long the wait may be

@@ -10,7 +10,7 @@ while a rare kind is apart from all others. A split that only cuts off a corner 
 
 The clusters are what is left when no split stands any more. They are a **continuum** where Gaussians are split nearly
 as crisply, as curves and sheets are, and samples at the borders lie as densely as all others: in few dimensions a split
-stands only where they are rarer (`viewfuse.selection.valley`).
+stands only where they are rarer (`viewfuse.selection.split_valley`).
 
 results/clusters/README.md says how bounds were found, and what was tried.
 """
@@ -29,6 +29,14 @@ from torch import Tensor
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.linkage import (
+    MOST_GROUPS,
+    PER_GROUP,
+    Tree,
+    cluster_tree,
+    nearest_different,
+    principal,
+)
 from viewfuse.selection.split_evidence import (
     LEAST,
     NO_BORDER,
@@ -40,15 +48,7 @@ from viewfuse.selection.split_evidence import (
     sides_in,
     splits_of,
 )
-from viewfuse.selection.tree import (
-    MOST_GROUPS,
-    PER_GROUP,
-    Tree,
-    cluster_tree,
-    nearest_different,
-    principal,
-)
-from viewfuse.selection.valley import LEVEL, Sides, valley_p_value
+from viewfuse.selection.split_valley import LEVEL, Sides, valley_p_value
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from viewfuse.selection.valley import valley_p_value
+from viewfuse.selection.split_valley import valley_p_value
 
 
 def rng(seed=0):

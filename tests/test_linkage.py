@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection.tree import (
+from viewfuse.selection.linkage import (
     Tree,
     cluster_tree,
     coarser,
