@@ -14,7 +14,7 @@ from torch.nn import functional
 import reference_selection as literal
 from viewfuse.fitted.clusters import typical_samples
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection import confidence, kmeans, rules, tree
+from viewfuse.selection import confidence, kmeans, linkage, rules
 from viewfuse.selection.decision_texts import label, records, restored, words
 from viewfuse.selection.decisions import (
     CellFilling,
@@ -141,7 +141,7 @@ def rows_of(n, limit):
 @pytest.mark.parametrize(("limit", "unit"), [(5_000, 1.0), (40, 1.0), (40, 4.0)])
 def test_taught_centres_are_those_of_least_cross_entropy_on_evenly_spread_rows(monkeypatch, limit, unit):
     """Samples are sorted by cluster, so that the first rows would hold one cluster only."""
-    monkeypatch.setattr(tree, "_TAUGHT_ROWS", limit)
+    monkeypatch.setattr(linkage, "_TAUGHT_ROWS", limit)
     rng, labels = np.random.default_rng(0), np.repeat([0, 1, 2], [70, 30, 20])
     points = torch.from_numpy(unit * (rng.normal(size=(120, 4)) + 2 * rng.normal(size=(3, 4))[labels] + 5))
     means = torch.stack([points[labels == c].mean(dim=0) for c in range(3)])
@@ -154,7 +154,7 @@ def test_taught_centres_are_those_of_least_cross_entropy_on_evenly_spread_rows(m
         entropy = functional.cross_entropy(-torch.cdist(own, at).square() / scale, wanted)
         return torch.autograd.grad(entropy + 1e-3 * (at - means).square().sum() / scale, at)[0].norm()
 
-    assert slope(tree.centers_of(points, labels, 3)) < 1e-3 * slope(means)
+    assert slope(linkage.centers_of(points, labels, 3)) < 1e-3 * slope(means)
 
 
 def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch):
@@ -164,12 +164,12 @@ def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch)
         seen.append((len(points), means.ravel().tolist()))
         return np.array(given["centers"])[:, None]
 
-    monkeypatch.setattr(tree, "_fitted", fitted)
+    monkeypatch.setattr(linkage, "_fitted", fitted)
     labels = np.repeat([0, 1], 10)
 
     def taught(points, *centers):
         given["centers"] = centers
-        found = tree.centers_of(torch.tensor(points)[:, None], labels, 2)
+        found = linkage.centers_of(torch.tensor(points)[:, None], labels, 2)
         return found if found is None else found.ravel().tolist()
 
     right = [0.0] * 10 + [1.0] * 10
@@ -178,10 +178,10 @@ def test_what_is_learned_is_judged_with_the_centres_that_are_taught(monkeypatch)
     assert taught([1.0] * 2 + [0.0] * 8 + [1.0] * 10, 0.0, 1.0) == [0.0, 1.0]  # nine in ten
     assert taught([1.0] * 3 + [0.0] * 7 + [1.0] * 10, 0.0, 1.0) is None
     assert seen[2] == (20, pytest.approx([0.2, 1.0]))
-    assert tree.centers_of(torch.zeros(20, 1), labels, 3) is None
+    assert linkage.centers_of(torch.zeros(20, 1), labels, 3) is None
     long = torch.arange(5_001.0)[:, None]
     given["centers"] = (1_250.0, 3_750.0)
-    tree.centers_of(long, (long[:, 0] > 2_500).long().numpy(), 2)
+    linkage.centers_of(long, (long[:, 0] > 2_500).long().numpy(), 2)
     assert seen[-1] == (5_000, pytest.approx([1_250.0, 3_750.5]))  # means are those of all
 
 
@@ -222,7 +222,7 @@ def test_k_means_on_many_samples_takes_some_at_random(monkeypatch):
 
 
 def test_five_thousand_samples_are_enough_for_k_means():
-    assert (kmeans._ROWS, kmeans._DONORS, tree._TAUGHT_ROWS) == (5_000, 5, 5_000)
+    assert (kmeans._ROWS, kmeans._DONORS, linkage._TAUGHT_ROWS) == (5_000, 5, 5_000)
 
 
 SCALED = ScalingChoice("mixed", {"mixed": 0.5, "minmax": 0.52}, as_a_whole=[], diverged=[], asked=False)

@@ -10,7 +10,7 @@ import torch
 
 import reference_selection as literal
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection import kmeans, scores, tree
+from viewfuse.selection import kmeans, linkage, scores
 from viewfuse.selection.kmeans import filled_table, partitions
 from viewfuse.selection.linkage import principal
 from viewfuse.selection.rules import gaussian_like
@@ -287,7 +287,7 @@ def test_only_samples_without_donors_get_that_mean():
 
 
 def test_limits_of_the_evidence_are_what_they_are_said_to_be():
-    assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, tree._DIMENSIONS) == (4, 24, 24)
+    assert (kmeans._STARTS_BY_K, kmeans._ROUNDS_BY_K, linkage._DIMENSIONS) == (4, 24, 24)
 
 
 def test_the_examples_of_unequal_sizes_hold():
