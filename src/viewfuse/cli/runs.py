@@ -94,10 +94,8 @@ def _why_not_drawn_again(folder: Path) -> str | None:
 
 @options.verb(options.run, options.inputs, options.device)
 def drift(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, str]:
-    from viewfuse import load
-
-    fitted = load(options.model_in(run), device=device)
-    found = fitted.drift(inputs.open_for(fitted).read())
+    fitted, source = options.opened(run, inputs, device)
+    found = fitted.drift(source.read())
     sheet = found.sheet()
     rows = [tuple(row) for row in sheet.rows]
     tests = [dict(zip(sheet.header, row, strict=True)) for row in rows]
