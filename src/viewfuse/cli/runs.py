@@ -81,14 +81,14 @@ def rename(run: Path, names: Path) -> options.Facts:
         rows = zip(*cells.values(), strict=True)
         write_sheets(run, {"labels.csv": Sheet(*named_rows(tuple(cells), rows, fitted.cluster_names_))})
         write_summary(run, {**former.summary, "names": shown})
-        if (why := _why_not_drawn_again(run)) is not None:
+        if (why := _why_not_drawn_again(run, run)) is not None:
             tell(f"map.png has the former names: {plain(why)}")
         write_report([run], run / "report.html", spell=options.spelling(fit))
     return {"names": shown, "written to": str(run)}
 
 
-def _why_not_drawn_again(folder: Path) -> str | None:
-    there = tuple(one for one in FORMATS if (folder / f"map.{one}").exists())
+def _why_not_drawn_again(folder: Path, former: Path) -> str | None:
+    there = tuple(one for one in FORMATS if (former / f"map.{one}").exists())
     return why_not_drawn(draw_run, folder, PictureStyle(there or FORMATS[:1]))
 
 
@@ -160,7 +160,7 @@ def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, se
     changed = {"seconds": round(seconds, 1), "command": options.typed(), "remarks": []}
     facts = {**former.summary, **changed, "epochs": len(fitted.history_["epoch"])}
     summary = write_run(folder, fitted, views, facts, title=run.resolve().name)
-    if (why := _why_not_drawn_again(folder)) is not None:
+    if (why := _why_not_drawn_again(folder, run)) is not None:
         tell(f"there is no map.png: {plain(why)}")
     listed(folder, summary)
 
