@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from viewfuse.cli import fit, main
 from viewfuse.cli.inspect import write_choice
-from viewfuse.data.views import Views
 from viewfuse.plots import layout
 from viewfuse.plots.layout import lacking
 from viewfuse.plots.pictures import draw_map, why_not_drawn
@@ -208,10 +207,9 @@ def test_a_picture_that_cannot_be_drawn_costs_no_run(monkeypatch, tmp_path, caps
     def fail(*_, **__):
         raise RuntimeError("no LaTeX,\nno picture")
 
-    monkeypatch.setattr(fit, "draw_map", fail)
+    monkeypatch.setattr(fit, "draw_run", fail)
     monkeypatch.setattr(fit, "draw_choice", fail)
-    model = SimpleNamespace(n_clusters_=2, labels_=[0, 0, 1], cluster_names_={}, decisions_={"n_clusters": {}})
-    fit._draw(tmp_path, None, model, Views({"a": np.zeros((3, 1))}), ON_SCREEN)
+    fit._draw(tmp_path, SimpleNamespace(decisions_={"n_clusters": {}}), ON_SCREEN)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("there is no map.png and no k.png: matplotlib failed (RuntimeError: no LaTeX, no picture)")
     write_choice(tmp_path, {"splits": ["no split"]}, ON_SCREEN)

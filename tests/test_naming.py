@@ -143,7 +143,7 @@ def test_the_command_line_names_the_clusters_of_a_run(run, tmp_path, monkeypatch
     def fail(*_):
         raise RuntimeError("no\npicture")
 
-    monkeypatch.setattr(runs, "_draw", fail)
+    monkeypatch.setattr(runs, "draw_run", fail)
     (tmp_path / "names.csv").write_text("label,name\n1,others\n")
     made = CliRunner().invoke(main, ["rename", str(run), str(tmp_path / "names.csv")])
     assert made.exit_code == 0, made.output

@@ -329,6 +329,14 @@ def test_a_model_alone_can_be_updated_twice(run, tmp_path):
     assert len(load(place, device="cpu").ids_) == 174
 
 
+def test_an_updated_run_has_its_map_in_the_formats_that_it_had(run, tmp_path):
+    place = shutil.copytree(run, tmp_path / "shop")
+    (place / "map.png").rename(place / "map.svg")
+    done = CliRunner().invoke(main, ["update", str(place), *written(tmp_path / "week2", [0, 1, 2] * 4, 1, 150)])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in place.glob("map.*")) == ["map.csv", "map.svg"]
+
+
 @pytest.mark.fault
 def test_a_kill_during_an_update_leaves_the_old_or_the_new_run(run, tmp_path):
     """At twenty moments, evenly over the time that the command takes."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from viewfuse.cli import options
 from viewfuse.cli.options import option
@@ -28,7 +27,7 @@ from viewfuse.plots.layout import Places, place_samples
 from viewfuse.plots.pictures import draw_choice, draw_map, why_not_drawn
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import write_report
-from viewfuse.report.run_folder import write_evidence
+from viewfuse.report.run_folder import read_run, write_evidence
 from viewfuse.report.tables import count
 from viewfuse.selection.decision_texts import label, restored, words
 from viewfuse.utils.atomic import parsed, write_file
@@ -199,8 +198,9 @@ def _fit(out: Path, place: Path, inputs: options.Inputs, style: PictureStyle, *,
         if file.suffix.lower() in (".h5mu", ".h5ad"):
             results = Results(views.ids, model.soft_labels_, model.embedding_, model.labels_, places.table())
             write_annotated(file, out / file.name, results, trusted=inputs.reading.trusted)
-    _draw(out, places, model, views, style)
-    return listed(out, write_run(out, model, views, facts, title=place.resolve().name, keep=keep))
+    summary = write_run(out, model, views, facts, title=place.resolve().name, keep=keep)
+    _draw(out, model, style)
+    return listed(out, summary)
 
 
 def write_run(
@@ -257,9 +257,8 @@ def _in_short(summary: dict[str, Any]) -> dict[str, Any]:
     return facts | {label(one): words(one, spell) for one in restored(summary["decisions"]).values()} | remarked
 
 
-def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureStyle) -> None:
-    shown = places, model.labels_, views.mask, views.names, model.n_clusters_, model.cluster_names_
-    lacking = {"map.png": why_not_drawn(draw_run, out, *shown, style)}
+def _draw(out: Path, model: URRL, style: PictureStyle) -> None:
+    lacking = {"map.png": why_not_drawn(draw_run, out, style)}
     if "n_clusters" in model.decisions_:
         lacking["k.png"] = why_not_drawn(draw_choice, out / "k.png", model.decisions_["n_clusters"], style)
     for why in dict.fromkeys(filter(None, lacking.values())):
@@ -267,15 +266,18 @@ def _draw(out: Path, places: Places, model: URRL, views: Views, style: PictureSt
         tell(f"there is no {names}: {plain(why)}")
 
 
-def draw_run(
-    out: Path, places: Places, labels: NDArray[np.int64], mask: NDArray[np.bool_], views: Sequence[str],
-    n_clusters: int, names: Mapping[int, str], style: PictureStyle,
-) -> None:  # fmt: skip
-    """Draw the map of a run, with the names of its clusters."""
-    counts = (len(labels), "sample"), (len(views), "view"), (n_clusters, "cluster")
+def draw_run(folder: Path, style: PictureStyle) -> None:
+    """Draw the map of a run from its files, with the names of its clusters; a run without places has none."""
+    run = read_run(folder)
+    if run.map is None:
+        return
+    row = {name: place for place, name in enumerate(run.ids)}
+    xy = np.stack([run.map.numbers("x"), run.map.numbers("y")]).astype(np.float32)
+    places = Places(np.array([row[name] for name in run.map.ids()]), xy, len(run.ids))
+    counts = (len(run.ids), "sample"), (len(run.views), "view"), (run.n_clusters, "cluster")
     title = ", ".join(count(*one) for one in counts)
-    tags = {label: names.get(label, str(label)) for label in range(n_clusters)}
-    draw_map(out / "map.png", places, labels, mask, views, title=title, tags=tags, style=style)
+    tags = {label: run.cluster_names.get(label, str(label)) for label in range(run.n_clusters)}
+    draw_map(folder / "map.png", places, run.labels, run.present, run.views, title=title, tags=tags, style=style)
 
 
 @options.verb(

@@ -345,6 +345,14 @@ def model_in(run: Path) -> Path:
     return run / "model" if (run / "model").is_dir() else run
 
 
+def opened(run: Path, inputs: Inputs, device: str) -> tuple[Any, FileSource]:
+    """The model of a run, or a model, and the files of samples that it is asked about."""
+    from viewfuse import load
+
+    fitted = load(model_in(run), device=device)
+    return fitted, inputs.open_for(fitted)
+
+
 def chunks(source: FileSource, what: str) -> Iterator[Views]:
     """The samples a few at a time, with a progress bar where there are many."""
     from tqdm.auto import tqdm

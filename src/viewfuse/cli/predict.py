@@ -62,12 +62,11 @@ def predict(model: Path, inputs: options.Inputs, out: Path, force: bool, engine:
     if out.suffix != ".csv":
         many = "; a quoted pattern, such as 'shards/*.parquet', gives each file its own in a folder"
         raise CannotWrite(f"{out}: labels are written as .csv; give this ending{many if len(inputs.files) > 1 else ''}")
-    from viewfuse import load
     from viewfuse.distributed.sharded_predict import predict_parts
     from viewfuse.fitted.drift import in_short
 
-    fitted = load(model, device=device)
-    placed = predict_parts(fitted, options.chunks(inputs.open_for(fitted), "predicting"), out, alpha)
+    fitted, source = options.opened(model, inputs, device)
+    placed = predict_parts(fitted, options.chunks(source, "predicting"), out, alpha)
     facts = {**placed.facts(), "drift": in_short(placed.counts["novel"], placed.counts["samples"])}
     return _with_filled(facts, placed.filled, out)
 
@@ -104,10 +103,8 @@ def _matched(inputs: options.Inputs) -> options.Inputs:
 )  # fmt: skip
 def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     options.check_new_path(out, force, inputs)
-    from viewfuse import load
-
-    fitted = load(model, device=device)
-    source, width, filled = inputs.open_for(fitted), fitted.cluster_centers_.shape[1], Filled(fitted)
+    fitted, source = options.opened(model, inputs, device)
+    width, filled = fitted.cluster_centers_.shape[1], Filled(fitted)
     chunks = map(filled.complete, options.chunks(source, "embedding"))
     write_embedding(out, len(source), width, ((views, fitted.transform(views)) for views in chunks))
     return _with_filled({"samples": len(source), "columns": width}, filled, out)
@@ -119,10 +116,8 @@ def embed(model: Path, inputs: options.Inputs, out: Path, device: str, force: bo
 )  # fmt: skip
 def impute(model: Path, inputs: options.Inputs, out: Path, device: str, force: bool) -> tuple[options.Facts, ...]:
     with options.new_folder(out, force, inputs) as folder:
-        from viewfuse import load
-
-        fitted = load(model, device=device)
-        source, filled = inputs.open_for(fitted), Filled(fitted)
+        fitted, source = options.opened(model, inputs, device)
+        filled = Filled(fitted)
         parts = map(filled.complete, options.chunks(source, "imputing"))
         write_views(folder, fitted.view_names_, map(fitted.impute, parts))
     return _with_filled({"samples": len(source), "views": fitted.view_names_}, filled, out)
@@ -169,11 +164,10 @@ def score(labels: Path, truth: Path) -> options.Facts:
 )  # fmt: skip
 def explain(model: Path, inputs: options.Inputs, out: Path, top: int | None, device: str, force: bool) -> Any:
     with options.new_folder(out, force, inputs) as folder:
-        from viewfuse import load
         from viewfuse.fitted.explanation import TOP, sheets
 
-        fitted = load(model, device=device)
-        explanation = fitted.explain(inputs.open_for(fitted).read())
+        fitted, source = options.opened(model, inputs, device)
+        explanation = fitted.explain(source.read())
         write_sheets(folder, sheets(explanation, top or TOP))
     clusters = describe(explanation, top or 1)
     facts = {"samples": len(explanation.ids), "clusters": clusters}

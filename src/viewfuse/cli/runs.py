@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from viewfuse.cli import options
 from viewfuse.cli.fit import draw_run, fit, listed, results_in, write_run, write_summary
@@ -26,7 +25,7 @@ from viewfuse.io.writers import (
     write_history,
     write_sheets,
 )
-from viewfuse.plots.layout import Places, place_samples
+from viewfuse.plots.layout import place_samples
 from viewfuse.plots.pictures import why_not_drawn
 from viewfuse.plots.style import FORMATS, PictureStyle
 from viewfuse.report.page import tables_beside, write_report
@@ -82,28 +81,21 @@ def rename(run: Path, names: Path) -> options.Facts:
         rows = zip(*cells.values(), strict=True)
         write_sheets(run, {"labels.csv": Sheet(*named_rows(tuple(cells), rows, fitted.cluster_names_))})
         write_summary(run, {**former.summary, "names": shown})
-        if (why := why_not_drawn(_draw, read_run(run))) is not None:
+        if (why := _why_not_drawn_again(run, run)) is not None:
             tell(f"map.png has the former names: {plain(why)}")
         write_report([run], run / "report.html", spell=options.spelling(fit))
     return {"names": shown, "written to": str(run)}
 
 
-def _draw(run: FinishedRun) -> None:
-    if run.map is None:
-        return
-    row = {name: place for place, name in enumerate(run.ids)}
-    xy = np.stack([run.map.numbers("x"), run.map.numbers("y")]).astype(np.float32)
-    places = Places(np.array([row[name] for name in run.map.ids()]), xy, len(run.ids))
-    style = PictureStyle(tuple(one for one in FORMATS if (run.folder / f"map.{one}").exists()) or FORMATS[:1])
-    draw_run(run.folder, places, run.labels, run.present, run.views, run.n_clusters, run.cluster_names, style)
+def _why_not_drawn_again(folder: Path, former: Path) -> str | None:
+    there = tuple(one for one in FORMATS if (former / f"map.{one}").exists())
+    return why_not_drawn(draw_run, folder, PictureStyle(there or FORMATS[:1]))
 
 
 @options.verb(options.run, options.inputs, options.device)
 def drift(run: Path, inputs: options.Inputs, device: str) -> tuple[options.Facts, str]:
-    from viewfuse import load
-
-    fitted = load(options.model_in(run), device=device)
-    found = fitted.drift(inputs.open_for(fitted).read())
+    fitted, source = options.opened(run, inputs, device)
+    found = fitted.drift(source.read())
     sheet = found.sheet()
     rows = [tuple(row) for row in sheet.rows]
     tests = [dict(zip(sheet.header, row, strict=True)) for row in rows]
@@ -168,7 +160,7 @@ def _write_update(folder: Path, run: Path, fitted: URRL, former: FinishedRun, se
     changed = {"seconds": round(seconds, 1), "command": options.typed(), "remarks": []}
     facts = {**former.summary, **changed, "epochs": len(fitted.history_["epoch"])}
     summary = write_run(folder, fitted, views, facts, title=run.resolve().name)
-    if (why := why_not_drawn(_draw, read_run(folder))) is not None:
+    if (why := _why_not_drawn_again(folder, run)) is not None:
         tell(f"there is no map.png: {plain(why)}")
     listed(folder, summary)
 

@@ -122,7 +122,7 @@ class FileSource(Contents):
                 fault = f"{where} has {shape[1]:,} columns, but {len(view.columns):,} names of columns; give as many"
                 raise DataError(fault)
         self.labels = None if self.labels is None else _text(self.labels)
-        self._rows: list[NDArray[np.int64] | None] = [None] * len(views)
+        self._rows: Sequence[NDArray[np.int64] | None] = [None] * len(views)
         if any(view.ids is not None for view in views):
             self.ids, self._rows = _join(views, self.order)
         else:
@@ -252,19 +252,15 @@ def _text(ids: NDArray[Any]) -> NDArray[Any]:
     return text
 
 
-def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64] | None]]:
+def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
     """The union of ids in the order of first appearance, and per view the row of each sample, or ABSENT."""
     listed = alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
         check_ids(view.path, ids)
     known = {name for ids in listed for name in ids}
     union = list(dict.fromkeys([*(name for name in order if name in known), *(name for ids in listed for name in ids)]))
-    place = {name: sample for sample, name in enumerate(union)}
-    tables: list[NDArray[np.int64] | None] = []
-    for ids in listed:
-        rows = np.full(len(union), ABSENT, dtype=np.int64)
-        rows[[place[name] for name in ids]] = np.arange(len(ids))
-        tables.append(rows)
+    places = ({name: row for row, name in enumerate(ids)} for ids in listed)
+    tables = [np.array([place.get(name, ABSENT) for name in union], dtype=np.int64) for place in places]
     return as_labels(id_array(union)), tables
 
 

@@ -299,12 +299,11 @@ def _by_cell(
     return columns, {f"X_{key}": placed_dense_rows(results.embedding, rows), **places}
 
 
-_SPECIAL = {
+_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
     "\N{MINUS SIGN}": r"$-$",
-}  # fmt: skip
-_ANY_SPECIAL = re.compile("|".join(map(re.escape, _SPECIAL)))
+})  # fmt: skip
 _NUMBER = re.compile(r"[-+\u2212]?[\d.,]+(e[-+]\d+| ± [\d.]+)?|-|")
 _POWER = re.compile(r"e(-?)\+?0*(\d+)$")
 
@@ -331,5 +330,4 @@ def as_latex(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -
 
 def escaped(text: str) -> str:
     """Text in which LaTeX sees no commands; control characters, which it refuses, are blanks."""
-    plain = "".join(sign if sign.isprintable() else " " for sign in text)
-    return _ANY_SPECIAL.sub(lambda found: _SPECIAL[found[0]], plain)
+    return "".join(sign if sign.isprintable() else " " for sign in text).translate(_SPECIAL)

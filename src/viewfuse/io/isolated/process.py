@@ -58,10 +58,9 @@ def start(endings: Collection[str] = ()) -> None:
 
 def send(ending: str) -> socket.socket:
     """Begin to read a file; what comes of it comes from the socket. An OSError where the process is gone."""
-    start([ending])
+    global _server
     with _lock:
-        if _server is None:
-            raise BrokenPipeError
+        _server = _server or _started([ending])
         ours, theirs = socket.socketpair()
         with theirs:
             try:

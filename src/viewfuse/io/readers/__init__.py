@@ -103,10 +103,9 @@ def read_chunks(paths: Paths, size: int = 10_000, **options: Any) -> Iterator[Vi
 
 def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
     """Open files as `read_views` does, without making Views of them yet."""
-    given: Any = [paths] if isinstance(paths, (str, PathLike)) else paths
-    given = list(paths.values()) if isinstance(paths, Mapping) else given
-    if not isinstance(given, (list, tuple)) or not all(isinstance(path, (str, PathLike)) for path in given):
-        kinds = sorted({type(path).__name__ for path in (given if isinstance(given, (list, tuple)) else [given])})
+    given: Any = list(paths.values()) if isinstance(paths, Mapping) else paths
+    given = given if isinstance(given, (list, tuple)) else [given]
+    if kinds := sorted({type(one).__name__ for one in given if not isinstance(one, (str, PathLike))}):
         raise DataError(f"paths of files are read here, not {', '.join(kinds)}; pass objects to Views or fit")
     if isinstance(paths, Mapping):
         if reading.blocks is not None:

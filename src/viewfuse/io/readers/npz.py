@@ -74,9 +74,7 @@ def read_npy_folder(folder: Path) -> Contents:
         if not path.is_file():
             raise DataError(f"{path} is no file; leave only arrays in the folder")
         with guarded(path):
-            with path.open("rb") as file:
-                npy.read_magic(file)
-            arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+            arrays[path.stem] = npy.open_memmap(path, mode="r")
     return _contents(folder, arrays)
 
 

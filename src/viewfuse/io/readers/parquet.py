@@ -60,19 +60,15 @@ def read_parquet(job: ReadJob) -> list[FileView]:
     return [FileView(path, name, *_view(path, file, kinds, own, ids), ids, unread) for name, own in views.items()]
 
 
-def _saved_index(schema: Any) -> list[str]:
-    """The columns that hold the index of a pandas frame."""
-    stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    return [name for name in stored if isinstance(name, str) and name in schema.names]
-
-
 def names_and_id(path: Path, file: Any, kinds: Mapping[str, Any], id_column: str | None) -> tuple[list[str], str]:
     """All columns; and that of ids: the one that is asked for, the index that pandas stored, or the first column."""
-    index = _saved_index(file.schema_arrow)
+    schema = file.schema_arrow
+    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    index = [name for name in stored if isinstance(name, str) and name in schema.names]
     # Row numbers, which pandas stores as an index without a name, are neither ids nor numbers to learn from.
     nothing = {name for name in index if name.startswith(_NAMELESS) and not is_text(kinds[name])}
     nothing -= {id_column or _labels_of_rows(path, file, kinds, index)}
-    names = [name for name in file.schema_arrow.names if name not in nothing]
+    names = [name for name in schema.names if name not in nothing]
     index = [name for name in index if name not in nothing]
     if id_column is not None and id_column not in names:
         raise DataError(f"{path} has no column {id_column!r}; it has {names[:8]}; name one of these")
