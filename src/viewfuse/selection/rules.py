@@ -25,7 +25,7 @@ from torch import Tensor
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
-from viewfuse.selection.kmeans import filled_table, gaussian_like, partitions
+from viewfuse.selection.kmeans import filled_table, gaussian_like, partition
 from viewfuse.selection.linkage import principal
 from viewfuse.selection.scores import (
     AGREEMENT_DEPTH,
@@ -236,8 +236,7 @@ def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -
         shown = [view * own[:, None] for view, own in zip(views, part.present.mT, strict=True)]
         drawn = index_training_set(shown, part.present, AGREEMENT_DEPTH)
         points = principal(filled_table(drawn, every))
-        (found,) = partitions(points, [n_clusters], torch.Generator().manual_seed(0))
-        scores.append(macro_agreement(found, drawn.neighbor_ids, n_clusters))
+        scores.append(macro_agreement(partition(points, n_clusters), drawn.neighbor_ids, n_clusters))
     null = float(np.mean(scores))
     if ours >= 1.2 * null or 1.2 * (1.0 - ours) <= 1.0 - null:
         return None
