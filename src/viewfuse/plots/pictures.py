@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,20 +258,16 @@ def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
     for one in splits:
         above = heights[one["parent"]] if one["parent"] >= 0 else one["strength"]
         heights.append(max(0.0, min(one["strength"], above)))
-    rows, used, waiting = dict[tuple[int, int], float](), 0, [(0, 1), (0, 0)]
-    while waiting:  # from the top; a side with a split waits for its own two sides
-        part = waiting.pop()
-        inner = below.get(part)
-        if inner is None:
-            rows[part], used = float(used), used + 1
-        else:
-            waiting += [(inner, 1), (inner, 0)]
-    for place in range(len(splits) - 1, 0, -1):
-        above = splits[place]
-        rows[above["parent"], above["side"]] = (rows[place, 0] + rows[place, 1]) / 2
-    found = []
-    for place, height in enumerate(heights):
+    found, free = dict[int, Fork](), count()
+
+    def row(place: int) -> float:
+        """Where a split is, in the middle of its sides, after it was drawn with all below it, from the top."""
         sides = below.get((place, 0)), below.get((place, 1))
+        rows = [float(next(free)) if one is None else row(one) for one in sides]
         ends = tuple(0.0 if one is None else heights[one] for one in sides)
-        found.append(Fork(height, (rows[place, 0], rows[place, 1]), ends, tuple(one is None for one in sides)))
-    return found
+        found[place] = Fork(heights[place], (rows[0], rows[1]), ends, tuple(one is None for one in sides))
+        return sum(rows) / 2
+
+    if splits:
+        row(0)
+    return [found[place] for place in range(len(splits))]
