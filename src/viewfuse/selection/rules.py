@@ -130,17 +130,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
-def estimated(chances: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> Trust:
-    """From the chances of the samples, of shape (samples,), that they are in their clusters again."""
-    return _trust(chances[None], labels, n_clusters, 0)
+def found_again(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refits: int = 0) -> Trust:
+    """From the chances of the samples, of shape (samples,), or, of repeated fits, who was there, (refits, samples)."""
 
-
-def measured(hits: NDArray[np.bool_], labels: NDArray[np.int64], n_clusters: int) -> Trust:
-    """From repeated fits: `hits`, of shape (refits, samples), tells who was in the same cluster."""
-    return _trust(hits, labels, n_clusters, len(hits))
-
-
-def _trust(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refits: int) -> Trust:
     def interval(own: NDArray[Any], error: float) -> dict[str, float]:
         share = float(own.mean()) if own.size else 0.0
         if refits:
@@ -153,7 +145,7 @@ def _trust(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refi
         return {"again": share, "low": low, "high": high}
 
     whole = interval(found, _WHOLE_ERROR)
-    clusters = [interval(found[:, labels == c], _CLUSTER_ERROR) for c in range(n_clusters)]
+    clusters = [interval(found[..., labels == c], _CLUSTER_ERROR) for c in range(n_clusters)]
     sizes = np.bincount(labels, minlength=n_clusters) / len(labels)
     chance = float(sizes @ sizes)  # two samples drawn at random share a cluster
     above = 1.0 if chance == 1.0 else (whole["again"] - chance) / (1.0 - chance)
