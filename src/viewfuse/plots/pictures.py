@@ -44,7 +44,7 @@ _NAME_TAG: dict[str, Any] = {
 
 
 @contextmanager
-def drawing(what: str) -> Iterator[Callable[..., Any]]:
+def drawing(what: str, **settings: Any) -> Iterator[Callable[..., Any]]:
     """Inside, `what` is drawn without LaTeX; gives matplotlib's class of figures, which needs no screen.
 
     Pyplot and its backend, which are the user's in notebooks, are not touched.
@@ -54,7 +54,7 @@ def drawing(what: str) -> Iterator[Callable[..., Any]]:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingPackage(f"{what} are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(_SETTINGS | settings):
         yield Figure
 
 
@@ -66,17 +66,14 @@ def picture(
 
     The ending of `path` is replaced by the format; a figure for columns is as wide as these, in the same proportion.
     """
-    with drawing(what) as new_figure:
-        import matplotlib
-
-        width = COLUMN_WIDTHS.get(style.columns, size[0])
-        with matplotlib.rc_context({"font.size": _COLUMN_FONT} if style.columns else {}):
-            figure = new_figure(figsize=(width, size[1] * width / size[0]), layout="constrained")
-            yield figure
-            for kind in style.formats:
-                with writing(path.with_suffix(f".{kind}")) as temporary:
-                    sharp = 300 if style.columns else dpi
-                    figure.savefig(temporary, format=kind, dpi=sharp, metadata=_UNDATED[kind])
+    width, settings = COLUMN_WIDTHS.get(style.columns, size[0]), {"font.size": _COLUMN_FONT} if style.columns else {}
+    with drawing(what, **settings) as new_figure:
+        figure = new_figure(figsize=(width, size[1] * width / size[0]), layout="constrained")
+        yield figure
+        for kind in style.formats:
+            with writing(path.with_suffix(f".{kind}")) as temporary:
+                sharp = 300 if style.columns else dpi
+                figure.savefig(temporary, format=kind, dpi=sharp, metadata=_UNDATED[kind])
 
 
 def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str | None:
