@@ -8,13 +8,12 @@ import torch
 from click.testing import CliRunner
 from sklearn.datasets import make_blobs
 
-from benchmarks.clusters.criteria import OTHERS, other_choices
+from benchmarks.clusters.criteria import OTHERS, other_choices, partitions
 from benchmarks.clusters.experiment import Cell, NumberChoice, choices_of, masked, read_choices, write_choices
 from benchmarks.clusters.summary import is_clear, summary, write_summary
 from benchmarks.clusters.synthetic_sets import all_sets
 from benchmarks.command import main
 from viewfuse.methods.urrl.config import Config
-from viewfuse.selection.kmeans import partitions
 
 KS = [2, 3, 4, 5, 6]
 

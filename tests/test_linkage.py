@@ -8,16 +8,8 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from viewfuse.neighbors.index import index_training_set
-from viewfuse.selection.linkage import (
-    Tree,
-    cluster_tree,
-    coarser,
-    edges,
-    in_order_met,
-    joined_groups,
-    nearest,
-    neighbor_graph,
-)
+from viewfuse.selection.kmeans import Tree, in_order_met
+from viewfuse.selection.linkage import cluster_tree, coarser, edges, joined_groups, nearest, neighbor_graph
 
 
 def samples(sizes, seed=0, widths=(5, 7), far=6.0):

@@ -14,7 +14,7 @@ from viewfuse import URRL, Config, SettingError, Views
 from viewfuse.errors import OutOfRangeWarning
 from viewfuse.fitted import novelty
 from viewfuse.fitted.model import Source, prepare, scaled_tensors, scalers_of
-from viewfuse.fitted.novelty import unseen_by_others, unseen_shares
+from viewfuse.fitted.novelty import unseen_shares
 from viewfuse.neighbors.index import Samples, index_new_samples, index_training_set
 from viewfuse.reduction.reduce import fit_reduction
 from viewfuse.selection import confidence
@@ -284,7 +284,7 @@ def test_shares_of_unseen_words_by_hand(is_sparse):
     dense = np.where(mask[:, :1], known, 0)
     views = Views({"text": sparse.csr_matrix(dense) if is_sparse else dense, "n": known[:, :3]}, mask=mask)
     reduction = fit_reduction(views, {"text": "words", "n": "none"})
-    found = unseen_by_others(reduction, views)
+    found = unseen_shares(reduction, views, by_others=True)
     asked = unseen_shares(reduction, Views({"text": new, "n": new[:, :3]}))
     rows = np.flatnonzero(mask[:, 0])
     assert np.isnan(found[:, 1]).all()

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import reference_selection as literal
+from benchmarks.clusters.criteria import partitions
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import kmeans, linkage, scores
-from viewfuse.selection.kmeans import filled_table, partitions
+from viewfuse.selection.kmeans import filled_table, partition
 from viewfuse.selection.linkage import principal
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.scores import Candidate, candidate_scores, macro_agreement, merits
@@ -246,11 +247,14 @@ def test_partitions_by_k_are_those_of_four_literal_starts():
     found = partitions(torch.from_numpy(points), [2, 3, 5, 8], generator())
     expected = literal.partitions(points.astype(float), [2, 3, 5, 8], generator())
     assert found.tolist() == [own.tolist() for own in expected]
+    for k in (2, 3, 5, 8):
+        (alone,) = literal.partitions(points.astype(float), [k], generator())
+        assert partition(torch.from_numpy(points), k).tolist() == alone.tolist()
 
 
 def test_a_point_that_is_met_again_is_drawn_only_when_nothing_else_is_left():
     points = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
-    (found,) = partitions(points, [4], generator())
+    found = partition(points, 4)
     assert found[0] == found[1] != found[2] == found[3]
 
 

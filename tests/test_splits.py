@@ -11,8 +11,8 @@ import torch
 from test_linkage import samples
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.selection import split_evidence
-from viewfuse.selection.kmeans import filled_table
-from viewfuse.selection.linkage import Tree, cluster_tree, edges, nearest_different
+from viewfuse.selection.kmeans import Tree, filled_table
+from viewfuse.selection.linkage import cluster_tree, edges, nearest_different
 from viewfuse.selection.rules import gaussian_like
 from viewfuse.selection.split_evidence import (
     Contrast,

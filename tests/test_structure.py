@@ -83,7 +83,7 @@ def test_gaussians_lack_the_views_that_samples_lack(monkeypatch):
 
 
 def test_noise_is_not_trusted_and_the_reason_is_said():
-    found = rules.estimated(np.full(9, 0.99), np.arange(9) % 3, 3)
+    found = rules.found_again(np.full(9, 0.99), np.arange(9) % 3, 3)
     assert found.level == "high"
     flagged = rules.with_reasons(found, {"name": "structureless", "ours": 0.3, "null": 0.29})
     assert flagged.level == "none"

@@ -203,7 +203,7 @@ def test_wilson_by_the_quadratic_equation(share, n, interval):
 )
 def test_levels_by_hand(mean, word):
     # Of four clusters: (0.85 - 0.25) / 0.75 = 0.8, (0.625 - 0.25) / 0.75 = 0.5
-    found = rules.estimated(np.full(40, mean), np.arange(40) % 4, 4)
+    found = rules.found_again(np.full(40, mean), np.arange(40) % 4, 4)
     assert found.level == word
     assert found.evidence["low"] < mean < found.evidence["high"]
     assert log(found.evidence["high"] / (1 - found.evidence["high"])) == pytest.approx(log(mean / (1 - mean)) + 1.2)
@@ -213,7 +213,7 @@ def test_levels_by_hand(mean, word):
 def test_repeated_fits_are_counted():
     labels = np.array([0, 0, 0, 1])
     hits = np.array([[1, 1, 0, 1], [1, 1, 1, 0]], dtype=bool)
-    found = rules.measured(hits, labels, 2)
+    found = rules.found_again(hits, labels, 2, len(hits))
     assert (found.refits, found.evidence["again"]) == (2, 0.75)
     assert [one["again"] for one in found.clusters] == pytest.approx([5 / 6, 0.5])
     assert (found.clusters[1]["low"], found.clusters[1]["high"]) == rules.wilson(0.5, 2)
@@ -221,7 +221,7 @@ def test_repeated_fits_are_counted():
 
 def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
     number = ClusterNumber(3, {}, "continuum", [], "largest", [])
-    found = rules.with_reasons(rules.estimated(np.full(9, 0.99), np.arange(9) % 3, 3), *rules.on_number(number))
+    found = rules.with_reasons(rules.found_again(np.full(9, 0.99), np.arange(9) % 3, 3), *rules.on_number(number))
     assert found.level == "some"
     assert [one["name"] for one in found.reasons] == ["continuum", "range_end"]
     assert "embedding" in advice_of(found)
@@ -229,7 +229,7 @@ def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
 
 def test_one_cluster_of_few_samples_is_not_trusted_much():
     number = ClusterNumber(1, {}, "few", [], "", [])
-    found = rules.with_reasons(rules.estimated(np.ones(9), np.zeros(9, int), 1), *rules.on_number(number))
+    found = rules.with_reasons(rules.found_again(np.ones(9), np.zeros(9, int), 1), *rules.on_number(number))
     assert (found.level, [one["name"] for one in found.reasons]) == ("some", ["untested"])
     assert words(found) == "not judged, as there is one cluster, and too few samples to look for more"
     assert "n_clusters=2" in advice_of(found)
@@ -265,7 +265,7 @@ def test_clusters_that_follow_a_batch():
     assert found["information"] == pytest.approx(adjusted_mutual_info_score(batch, labels))
     assert found["p"] == 1 / 200
     assert rules.on_batch(labels, rng.permutation(batch), "plate") is None
-    assert rules.with_reasons(rules.estimated(np.full(120, 0.9), labels, 3), found).reasons[0]["name"] == "batch"
+    assert rules.with_reasons(rules.found_again(np.full(120, 0.9), labels, 3), found).reasons[0]["name"] == "batch"
 
 
 # Sets of clusters.
@@ -371,14 +371,14 @@ def test_repeated_fits_replace_the_estimate(tmp_path):
 
 def test_where_a_cluster_dissolves_trust_is_not_high_and_of_nothing_no_cluster_is_named():
     labels = np.repeat([0, 1, 2], [80, 15, 5])
-    lost = rules.estimated(np.where(labels == 2, 0.4, 0.99), labels, 3)
+    lost = rules.found_again(np.where(labels == 2, 0.4, 0.99), labels, 3)
     assert (lost.level, [one["clusters"] for one in lost.reasons]) == ("some", [[2]])
-    assert rules.estimated(np.full(100, 0.97), labels, 3).level == "high"
-    weak = rules.estimated(np.where(labels == 0, 0.55, 0.6), labels, 3)
+    assert rules.found_again(np.full(100, 0.97), labels, 3).level == "high"
+    weak = rules.found_again(np.where(labels == 0, 0.55, 0.6), labels, 3)
     assert (weak.level, weak.reasons) == ("none", [])
-    one = rules.estimated(np.where(labels == 0, 0.4, 0.9), labels, 3)
+    one = rules.found_again(np.where(labels == 0, 0.4, 0.9), labels, 3)
     assert (one.level, [own["clusters"] for own in one.reasons]) == ("none", [[0]])
-    none = rules.measured(np.zeros((5, 100), bool), labels, 3)
+    none = rules.found_again(np.zeros((5, 100), bool), labels, 3, 5)
     assert (none.level, none.reasons) == ("none", [])
 
 

@@ -13,12 +13,24 @@ from sklearn.metrics import calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from viewfuse.selection.kmeans import gaussian_like, partitions
+from viewfuse.selection.kmeans import drawn_centers, gaussian_like, k_means, nearest_center
 
 OTHERS = ("silhouette", "Calinski-Harabasz", "BIC", "gap")
 _REFERENCES = 3
 _ROUNDS = 30
 Labels = NDArray[np.int64]
+
+
+def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator) -> Tensor:
+    """The best of four k-means solutions for each number of clusters, int64 of shape (numbers, points).
+
+    One run of k-means++ gives the starts for all. The generator is on the CPU, so that every device draws the same.
+    """
+    own = torch.ones_like(points[:, 0])
+    state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
+    starts = drawn_centers(points, own, max(ks), state, 4)
+    found = [k_means(points, own, starts[:, :k], 24) for k in ks]
+    return torch.stack([nearest_center(points, centers[int(spread.argmin())]) for centers, spread in found])
 
 
 def other_choices(embedding: Tensor, found: Tensor, ks: Sequence[int], draws: torch.Generator) -> dict[str, int]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clusters.criteria import other_choices
+from benchmarks.clusters.criteria import other_choices, partitions
 from benchmarks.clusters.synthetic_sets import all_sets
 from benchmarks.experiments.catalogue import CATALOGUE, load_each
 from benchmarks.experiments.plans import check_known
@@ -25,7 +25,6 @@ from viewfuse.methods.number_of_clusters import number_of, pretrained
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.stages import embed_stored
 from viewfuse.missing import apply_mask, paper_mask
-from viewfuse.selection.kmeans import partitions
 from viewfuse.selection.linkage import principal
 from viewfuse.selection.split_tree import RANGE, possible_range
 from viewfuse.utils.jobs import chosen_device

@@ -21,7 +21,7 @@ from viewfuse.data.categories import blocks_of
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.selection.decisions import BatchEffects
-from viewfuse.selection.kmeans import partitions
+from viewfuse.selection.kmeans import partition
 from viewfuse.utils.console import warn
 from viewfuse.utils.settings import Advice, Setting
 
@@ -188,7 +188,7 @@ def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: 
         effect = _least_squares(own, batches[there], batches[there][:, :0], _TINY)[1]
         start[there, place : place + own.shape[1]] = own - batches[there] @ effect
         place += own.shape[1]
-    groups = np.eye(k)[_grouped(torch.from_numpy(start).float(), k)]
+    groups = np.eye(k)[partition(torch.from_numpy(start).float(), k).numpy()]
     for _ in range(_ROUNDS):
         chances = batches @ np.log((batches.T @ groups + 1) / (batches.sum(axis=0)[:, None] + k))
         for own, there in points:  # deviations along components are those of a batch, the same in all groups
@@ -207,11 +207,6 @@ def mixture(points: Sequence[tuple[Any, Any]], batches: NDArray[np.float64], k: 
     return likelihood - numbers * np.log(n) / 2, groups
 
 
-def _grouped(points: torch.Tensor, k: int) -> NDArray[np.int64]:
-    """The groups of k-means, of shape (points,), the same ones every time."""
-    return partitions(points, [k], torch.Generator().manual_seed(0))[0].numpy()
-
-
 def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> BatchEffects:
     """How far clusters follow the batches, and would without a correction; warns where both are confounded."""
     batch = np.asarray(views.batch, dtype=str)
@@ -223,7 +218,7 @@ def batch_effects(views: Views, before: Views, labels: NDArray[np.int64]) -> Bat
         if len(rows) > n_clusters:
             points = torch.from_numpy(np.array(array[rows]))
             points = (points - points.mean(dim=0)) / points.std(dim=0).clamp_min(1e-12)
-            found = float(adjusted_mutual_info_score(batch[rows], _grouped(points, n_clusters)))
+            found = float(adjusted_mutual_info_score(batch[rows], partition(points, n_clusters).numpy()))
         plain.append(found)
     alone = {}
     for cluster, size in zip(*np.unique(labels, return_counts=True), strict=True):

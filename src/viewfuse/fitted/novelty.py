@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
 
     Attributes
     ----------
-    words : of shape (samples, views), see `unseen_by_others`; without columns where no view holds words
+    words : of shape (samples, views), see `unseen_shares`; without columns where no view holds words
     distances : of shape (samples, views), see `distances_left_out`; without columns where no view is reduced
     """
 
@@ -54,7 +54,7 @@ class LeftOut(NamedTuple):
     @classmethod
     def of(cls, reduction: Reduction, views: Views) -> LeftOut:
         """Measure the samples that a reduction was fitted on, which reduces some view."""
-        words = unseen_by_others(reduction, views) if reduction.has_words else np.empty((len(views), 0))
+        words = unseen_shares(reduction, views, by_others=True) if reduction.has_words else np.empty((len(views), 0))
         return cls(words, distances_left_out(reduction, views))
 
     def take(self, rows: NDArray[Any]) -> LeftOut:
@@ -182,32 +182,24 @@ def distances_left_out(reduction: Reduction, views: Views) -> NDArray[np.float64
     return found
 
 
-def unseen_shares(reduction: Reduction, views: Views) -> NDArray[np.float64]:
+def unseen_shares(reduction: Reduction, views: Views, *, by_others: bool = False) -> NDArray[np.float64]:
     """Shares of words that no training sample has, of shape (samples, views); NaN where a view has none.
 
-    The share of the sum of log(1 + x) of a row that is in columns which are zero in all fitted rows.
+    The share of the sum of log(1 + x) of a row that is in columns which are zero in all fitted rows. `by_others`: the
+    samples are those that the reduction was fitted on, each as if it had not been among them.
     """
-    return _shares(reduction, views, [one.high <= 0 for one in reduction.front_ends])
-
-
-def unseen_by_others(reduction: Reduction, views: Views) -> NDArray[np.float64]:
-    """The same of the samples that the reduction was fitted on, each as if it had not been among them."""
-    alone = [np.empty(0, bool)] * len(views.names)  # columns that at most one row has
-    for v, front_end in enumerate(reduction.front_ends):
-        if front_end.how in SPARSE:
-            parts = parts_of(views.arrays[v], views.mask[:, v])
-            alone[v] = sum((column_sums(part != 0) for part in parts), np.zeros(views.widths[v])) <= 1
-    return _shares(reduction, views, alone)
-
-
-def _shares(reduction: Reduction, views: Views, columns: list[NDArray[np.bool_]]) -> NDArray[np.float64]:
     found = np.full(views.mask.shape, np.nan)
-    for v, (front_end, own) in enumerate(zip(reduction.front_ends, columns, strict=True)):
-        if front_end.how in SPARSE:
-            shares = []
-            for part in parts_of(views.arrays[v], views.mask[:, v]):
-                logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
-                sums = row_sums(logs)
-                shares.append(row_sums(times_columns(logs, own.astype(np.float64))) / np.where(sums > 0, sums, 1.0))
-            found[views.mask[:, v], v] = np.concatenate(shares) if shares else []
+    for v, front_end in enumerate(reduction.front_ends):
+        if front_end.how not in SPARSE:
+            continue
+        array, there, shares = views.arrays[v], views.mask[:, v], [np.empty(0)]
+        if by_others:  # columns that at most one row has
+            unseen = sum((column_sums(part != 0) for part in parts_of(array, there)), np.zeros(views.widths[v])) <= 1
+        else:
+            unseen = front_end.high <= 0
+        for part in parts_of(array, there):
+            logs = with_values(part, np.log1p(np.maximum(stored_values(part), 0).astype(np.float64)))
+            sums = row_sums(logs)
+            shares.append(row_sums(times_columns(logs, unseen.astype(np.float64))) / np.where(sums > 0, sums, 1.0))
+        found[there, v] = np.concatenate(shares)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ _NAME_TAG: dict[str, Any] = {
 
 
 @contextmanager
-def drawing(what: str) -> Iterator[Callable[..., Any]]:
+def drawing(what: str, **settings: Any) -> Iterator[Callable[..., Any]]:
     """Inside, `what` is drawn without LaTeX; gives matplotlib's class of figures, which needs no screen.
 
     Pyplot and its backend, which are the user's in notebooks, are not touched.
@@ -53,7 +54,7 @@ def drawing(what: str) -> Iterator[Callable[..., Any]]:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingPackage(f"{what} are drawn by matplotlib; {how_to_install('matplotlib', 'plot')}") from None
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(_SETTINGS | settings):
         yield Figure
 
 
@@ -65,17 +66,14 @@ def picture(
 
     The ending of `path` is replaced by the format; a figure for columns is as wide as these, in the same proportion.
     """
-    with drawing(what) as new_figure:
-        import matplotlib
-
-        width = COLUMN_WIDTHS.get(style.columns, size[0])
-        with matplotlib.rc_context({"font.size": _COLUMN_FONT} if style.columns else {}):
-            figure = new_figure(figsize=(width, size[1] * width / size[0]), layout="constrained")
-            yield figure
-            for kind in style.formats:
-                with writing(path.with_suffix(f".{kind}")) as temporary:
-                    sharp = 300 if style.columns else dpi
-                    figure.savefig(temporary, format=kind, dpi=sharp, metadata=_UNDATED[kind])
+    width, settings = COLUMN_WIDTHS.get(style.columns, size[0]), {"font.size": _COLUMN_FONT} if style.columns else {}
+    with drawing(what, **settings) as new_figure:
+        figure = new_figure(figsize=(width, size[1] * width / size[0]), layout="constrained")
+        yield figure
+        for kind in style.formats:
+            with writing(path.with_suffix(f".{kind}")) as temporary:
+                sharp = 300 if style.columns else dpi
+                figure.savefig(temporary, format=kind, dpi=sharp, metadata=_UNDATED[kind])
 
 
 def why_not_drawn(draw: Callable[..., object], *given: Any, **named: Any) -> str | None:
@@ -257,20 +255,16 @@ def forks(splits: Sequence[Mapping[str, Any]]) -> list[Fork]:
     for one in splits:
         above = heights[one["parent"]] if one["parent"] >= 0 else one["strength"]
         heights.append(max(0.0, min(one["strength"], above)))
-    rows, used, waiting = dict[tuple[int, int], float](), 0, [(0, 1), (0, 0)]
-    while waiting:  # from the top; a side with a split waits for its own two sides
-        part = waiting.pop()
-        inner = below.get(part)
-        if inner is None:
-            rows[part], used = float(used), used + 1
-        else:
-            waiting += [(inner, 1), (inner, 0)]
-    for place in range(len(splits) - 1, 0, -1):
-        above = splits[place]
-        rows[above["parent"], above["side"]] = (rows[place, 0] + rows[place, 1]) / 2
-    found = []
-    for place, height in enumerate(heights):
+    found, free = dict[int, Fork](), count()
+
+    def row(place: int) -> float:
+        """Where a split is, in the middle of its sides, after it was drawn with all below it, from the top."""
         sides = below.get((place, 0)), below.get((place, 1))
+        rows = [float(next(free)) if one is None else row(one) for one in sides]
         ends = tuple(0.0 if one is None else heights[one] for one in sides)
-        found.append(Fork(height, (rows[place, 0], rows[place, 1]), ends, tuple(one is None for one in sides)))
-    return found
+        found[place] = Fork(heights[place], (rows[0], rows[1]), ends, tuple(one is None for one in sides))
+        return sum(rows) / 2
+
+    if splits:
+        row(0)
+    return [found[place] for place in range(len(splits))]

@@ -7,14 +7,13 @@ Scikit-learn's k-means runs its starts one after another, on a CPU only: twenty 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from torch import Tensor
 from torch.nn import functional
@@ -31,7 +30,8 @@ _TOLERANCE = 1e-4
 _LEAST_WEIGHT = 1e-12
 """Of a cluster, by which is divided: one without weight has nothing to divide."""
 _DRAWN_STARTS = 20
-_STARTS_BY_K, _ROUNDS_BY_K = 4, 24
+_STARTS_BY_K, _ROUNDS_BY_K, _SEED = 4, 24, 398764591
+"""Of `partition`; any seed would do."""
 _WARD_ROWS = 1_000
 """Ward's method takes rows x rows of memory and time; larger sets are represented by micro-clusters."""
 _WARD_ALL_ROWS = 10_000
@@ -123,10 +123,8 @@ def squared_distances(some: Tensor, points: Tensor) -> Tensor:
 
 def in_order(centers: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
     """The centres in the order in which the points meet them: rounding may decide which of equal starts is the best."""
-    nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).numpy()
-    first = np.full(len(centers), len(points))
-    np.minimum.at(first, nearest, np.arange(len(points)))
-    return centers[np.argsort(first, kind="stable")]
+    nearest = nearest_center(torch.from_numpy(points), torch.from_numpy(centers)).tolist()
+    return centers[list(dict.fromkeys([*nearest, *range(len(centers))]))]
 
 
 def micro_clusters(
@@ -157,23 +155,21 @@ def micro_clusters(
 def kmeans_centers(points: Tensor, n_clusters: int, seed: int) -> Tensor:
     """The centres of shape (clusters, embedding) with the least sum of squares, of twenty starts of k-means."""
     state = np.random.RandomState(np.random.SeedSequence([seed, 4]).generate_state(1)[0])
-    ones = torch.ones_like(points[:, 0])
-    starts = drawn_centers(points, ones, n_clusters, state, _DRAWN_STARTS)
-    found, spread = k_means(points, ones, starts, 300)
-    best = found[int(spread.argmin())].cpu().numpy().astype(np.float32)
+    best = best_centers(points, n_clusters, state, _DRAWN_STARTS, 300).cpu().numpy().astype(np.float32)
     return torch.from_numpy(in_order(best, points.cpu().numpy())).to(points)
 
 
-def partitions(points: Tensor, ks: Sequence[int], generator: torch.Generator) -> Tensor:
-    """The best of four k-means solutions for each number of clusters, int64 of shape (numbers, points).
+def best_centers(points: Tensor, n_clusters: int, state: np.random.RandomState, n_starts: int, rounds: int) -> Tensor:
+    """The same of drawn starts, in float64, and in no order."""
+    ones = torch.ones_like(points[:, 0])
+    found, spread = k_means(points, ones, drawn_centers(points, ones, n_clusters, state, n_starts), rounds)
+    return found[int(spread.argmin())]
 
-    One run of k-means++ gives the starts for all. The generator is on the CPU, so that every device draws the same.
-    """
-    own = torch.ones_like(points[:, 0])
-    state = np.random.RandomState(int(torch.randint(2**31, (), generator=generator)))
-    starts = drawn_centers(points, own, max(ks), state, _STARTS_BY_K)
-    found = [k_means(points, own, starts[:, :k], _ROUNDS_BY_K) for k in ks]
-    return torch.stack([nearest_center(points, centers[int(spread.argmin())]) for centers, spread in found])
+
+def partition(points: Tensor, n_clusters: int) -> Tensor:
+    """The best of four k-means solutions, int64 of shape (points,); the same one every time."""
+    centers = best_centers(points, n_clusters, np.random.RandomState(_SEED), _STARTS_BY_K, _ROUNDS_BY_K)
+    return nearest_center(points, centers)
 
 
 def initial_centers(
@@ -220,15 +216,42 @@ def paper_centers(embedding: Tensor, n_clusters: int) -> NDArray[np.float32]:
     return in_order(ward_centers(points, n_clusters), points.cpu().numpy())
 
 
+@dataclass(frozen=True)
+class Tree:
+    """Nested partitions."""
+
+    groups: NDArray[np.int64]  # the small cluster of each sample, of shape (samples,)
+    merges: NDArray[np.int64]  # (small clusters - 1, 2): which join; the i-th pair is called small clusters + i
+
+    @property
+    def n_groups(self) -> int:
+        """How many small clusters there are."""
+        return len(self.merges) + 1
+
+    def cut(self, n_clusters: int) -> NDArray[np.int64]:
+        """The cluster of each sample, numbered in the order in which the samples meet them.
+
+        With more clusters than there are small ones, the small ones.
+        """
+        root = np.arange(2 * self.n_groups - 1)
+        joined = max(0, self.n_groups - max(1, n_clusters))
+        for i in range(joined - 1, -1, -1):
+            root[self.merges[i]] = root[self.n_groups + i]
+        return in_order_met(root[: self.n_groups][self.groups])
+
+
+def in_order_met(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same partition, whose clusters are numbered as the samples meet them."""
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[place]
+
+
 def ward_centers(points: Tensor, n_clusters: int) -> NDArray[np.float32]:
     """Means of Ward's clusters, of shape (clusters, embedding): of all merges of its tree but the last ones."""
-    n, means = len(points), points.cpu().numpy()
+    means = points.cpu().numpy()
     # Distances by a product on the points' device: scipy's and scikit-learn's took five times as long as the tree.
-    tree = linkage(squareform(squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
-    merges = n - n_clusters
-    children, parents = tree[:merges, :2].astype(np.intp).ravel(), np.repeat(np.arange(n, n + merges), 2)
-    joined = coo_array((np.ones(2 * merges), (children, parents)), shape=(n + merges, n + merges))
-    labels = connected_components(joined, directed=False)[1][:n]
+    merges = linkage(squareform(squared_distances(points, points).sqrt_().cpu().numpy(), checks=False), "ward")
+    labels = Tree(np.arange(len(points)), merges[:, :2].astype(np.int64)).cut(n_clusters)
     return np.stack([means[labels == c].mean(axis=0) for c in range(n_clusters)])
 
 

@@ -16,7 +16,6 @@ taught its centres.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,43 +28,13 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
-from viewfuse.selection.kmeans import drawn_centers, filled_kmeans, k_means, nearest_center, squared_distances
+from viewfuse.selection.kmeans import Tree, best_centers, filled_kmeans, in_order_met, nearest_center, squared_distances
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 
 PER_GROUP, MOST_GROUPS = 8, 200
 """Samples of a small cluster on average, and how many small clusters there are at most: as of clusters themselves."""
 _DIMENSIONS = 24
 """Principal components that are clustered; more do not change the neighbours."""
-
-
-@dataclass(frozen=True)
-class Tree:
-    """Nested partitions."""
-
-    groups: NDArray[np.int64]  # the small cluster of each sample, of shape (samples,)
-    merges: NDArray[np.int64]  # (small clusters - 1, 2): which join; the i-th pair is called small clusters + i
-
-    @property
-    def n_groups(self) -> int:
-        """How many small clusters there are."""
-        return len(self.merges) + 1
-
-    def cut(self, n_clusters: int) -> NDArray[np.int64]:
-        """The cluster of each sample, numbered in the order in which the samples meet them.
-
-        With more clusters than there are small ones, the small ones.
-        """
-        root = np.arange(2 * self.n_groups - 1)
-        joined = max(0, self.n_groups - max(1, n_clusters))
-        for i in range(joined - 1, -1, -1):
-            root[self.merges[i]] = root[self.n_groups + i]
-        return in_order_met(root[: self.n_groups][self.groups])
-
-
-def in_order_met(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same partition, whose clusters are numbered as the samples meet them."""
-    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[place]
 
 
 def principal(table: Tensor) -> Tensor:
@@ -85,8 +54,7 @@ def cluster_tree(points: Tensor, neighbor_ids: Tensor, seed: int) -> Tree:
     Their neighbours are as of `viewfuse.neighbors.index.Samples`.
     """
     count = max(1, min(len(points) // PER_GROUP, MOST_GROUPS))
-    state, ones = np.random.RandomState(seed), torch.ones_like(points[:, 0])
-    centers = k_means(points, ones, drawn_centers(points, ones, count, state, 1), 15)[0][0]
+    centers = best_centers(points, count, np.random.RandomState(seed), 1, 15)
     groups = in_order_met(nearest_center(points, centers).cpu().numpy())
     graph = neighbor_graph(nearest(points), neighbor_ids)
     return Tree(groups, joined_groups(graph, groups, points, int(groups.max()) + 1))

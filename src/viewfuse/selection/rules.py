@@ -25,7 +25,7 @@ from torch import Tensor
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.selection.confidence import logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
-from viewfuse.selection.kmeans import filled_table, gaussian_like, partitions
+from viewfuse.selection.kmeans import filled_table, gaussian_like, partition
 from viewfuse.selection.linkage import principal
 from viewfuse.selection.scores import (
     AGREEMENT_DEPTH,
@@ -130,17 +130,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
-def estimated(chances: NDArray[Any], labels: NDArray[np.int64], n_clusters: int) -> Trust:
-    """From the chances of the samples, of shape (samples,), that they are in their clusters again."""
-    return _trust(chances[None], labels, n_clusters, 0)
+def found_again(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refits: int = 0) -> Trust:
+    """From the chances of the samples, of shape (samples,), or, of repeated fits, who was there, (refits, samples)."""
 
-
-def measured(hits: NDArray[np.bool_], labels: NDArray[np.int64], n_clusters: int) -> Trust:
-    """From repeated fits: `hits`, of shape (refits, samples), tells who was in the same cluster."""
-    return _trust(hits, labels, n_clusters, len(hits))
-
-
-def _trust(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refits: int) -> Trust:
     def interval(own: NDArray[Any], error: float) -> dict[str, float]:
         share = float(own.mean()) if own.size else 0.0
         if refits:
@@ -153,7 +145,7 @@ def _trust(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int, refi
         return {"again": share, "low": low, "high": high}
 
     whole = interval(found, _WHOLE_ERROR)
-    clusters = [interval(found[:, labels == c], _CLUSTER_ERROR) for c in range(n_clusters)]
+    clusters = [interval(found[..., labels == c], _CLUSTER_ERROR) for c in range(n_clusters)]
     sizes = np.bincount(labels, minlength=n_clusters) / len(labels)
     chance = float(sizes @ sizes)  # two samples drawn at random share a cluster
     above = 1.0 if chance == 1.0 else (whole["again"] - chance) / (1.0 - chance)
@@ -236,8 +228,7 @@ def on_structure(samples: Samples, labels: NDArray[np.int64], n_clusters: int) -
         shown = [view * own[:, None] for view, own in zip(views, part.present.mT, strict=True)]
         drawn = index_training_set(shown, part.present, AGREEMENT_DEPTH)
         points = principal(filled_table(drawn, every))
-        (found,) = partitions(points, [n_clusters], torch.Generator().manual_seed(0))
-        scores.append(macro_agreement(found, drawn.neighbor_ids, n_clusters))
+        scores.append(macro_agreement(partition(points, n_clusters), drawn.neighbor_ids, n_clusters))
     null = float(np.mean(scores))
     if ours >= 1.2 * null or 1.2 * (1.0 - ours) <= 1.0 - null:
         return None

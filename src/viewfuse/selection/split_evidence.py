@@ -29,8 +29,8 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from viewfuse.neighbors.index import NO_NEIGHBOR
-from viewfuse.selection.kmeans import gaussian_like
-from viewfuse.selection.linkage import Tree, cluster_tree, edges, nearest, nearest_different, neighbor_graph
+from viewfuse.selection.kmeans import Tree, gaussian_like
+from viewfuse.selection.linkage import cluster_tree, edges, nearest, nearest_different, neighbor_graph
 from viewfuse.selection.scores import AGREEMENT_DEPTH
 from viewfuse.selection.split_valley import LEVEL, Sides, valley_p_value
 
@@ -203,11 +203,14 @@ def p_value(found: float, null: Sequence[float]) -> float:
 
 def _split_of(look: Look, generator: torch.Generator) -> list[float]:
     """The agreements of the first split of a tree of its own, as of `_agreements`."""
-    seed = int(torch.randint(2**31, (), generator=generator))
-    splits = splits_of(cluster_tree(look.embedding, look.neighbors, seed))
-    if not splits:
-        return [0.0] * (1 + len(look.values))
-    return np.nan_to_num(_agreements(look, np.isin(np.arange(len(look)), splits[0].right))).tolist()
+    sides = first_cut(look.embedding, look.neighbors, int(torch.randint(2**31, (), generator=generator)))
+    return [0.0] * (1 + len(look.values)) if sides is None else np.nan_to_num(_agreements(look, sides)).tolist()
+
+
+def first_cut(points: Tensor, neighbor_ids: Tensor, seed: int) -> Sides | None:
+    """The sides of the first split of a tree of its own, of which the second is the smaller; None without a split."""
+    splits = splits_of(cluster_tree(points, neighbor_ids, seed))
+    return np.isin(np.arange(len(points)), splits[0].right) if splits else None
 
 
 def sides_in(points: Tensor, sides: Sides) -> Sides:

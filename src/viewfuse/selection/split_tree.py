@@ -24,19 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.selection.decisions import ClusterNumber
-from viewfuse.selection.linkage import (
-    MOST_GROUPS,
-    PER_GROUP,
-    Tree,
-    cluster_tree,
-    nearest_different,
-    principal,
-)
+from viewfuse.selection.kmeans import Tree
+from viewfuse.selection.linkage import MOST_GROUPS, PER_GROUP, nearest_different, principal
 from viewfuse.selection.split_evidence import (
     LEAST,
     NO_BORDER,
@@ -45,10 +38,11 @@ from viewfuse.selection.split_evidence import (
     agreement,
     crossing,
     evidence,
+    first_cut,
     sides_in,
     splits_of,
 )
-from viewfuse.selection.split_valley import LEVEL, Sides, valley_p_value
+from viewfuse.selection.split_valley import LEVEL, valley_p_value
 from viewfuse.utils.settings import Setting, checked_range
 
 RANGE = (1, MOST_GROUPS)
@@ -215,10 +209,9 @@ def islands(look: Look, labels: NDArray[np.int64], seed: int) -> dict[int, int |
         if len(rows) < 2 * LEAST:
             continue
         some, size, label = look.take(rows), len(rows) / (len(labels) / len(each)), int(labels[rows[0]])
-        for sides in _first_cut(some.embedding, some.neighbors, seed):
-            strength = -crossing(agreement(some.graph, sides))
-            if strength * min(1.0, size * sides.mean()) ** 0.5 >= 1.7:
-                found[label] = None
+        sides = first_cut(some.embedding, some.neighbors, seed)
+        if sides is not None and -crossing(agreement(some.graph, sides)) * min(1.0, size * sides.mean()) ** 0.5 >= 1.7:
+            found[label] = None
         alone = (v for v in range(len(look.values)) if _parted_by(some, v, _LEAST_ISLAND / size, level, seed))
         if label not in found and (view := next(alone, None)) is not None:
             found[label] = view
@@ -235,18 +228,12 @@ def _parted_by(look: Look, view: int, least: float, level: float, seed: int) -> 
     if len(look.values) < 2 or len(own) < 2 * LEAST:
         return False
     points = principal(own)
-    for cut in _first_cut(points, nearest_different(own)[:, None], seed):
-        for sides in (cut, sides_in(points, cut)):
-            p_value = valley_p_value(points.numpy(force=True), sides)
-            if min(sides.mean(), 1 - sides.mean()) >= least and p_value is not None and 2 * p_value < level:
-                return True
+    cut = first_cut(points, nearest_different(own)[:, None], seed)
+    for sides in () if cut is None else (cut, sides_in(points, cut)):
+        p_value = valley_p_value(points.numpy(force=True), sides)
+        if min(sides.mean(), 1 - sides.mean()) >= least and p_value is not None and 2 * p_value < level:
+            return True
     return False
-
-
-def _first_cut(points: Tensor, neighbor_ids: Tensor, seed: int) -> list[Sides]:
-    """The sides of the first split of a tree of its own, of which the second is the smaller; empty without a split."""
-    first = splits_of(cluster_tree(points, neighbor_ids, seed))[:1]
-    return [np.isin(np.arange(len(points)), one.right) for one in first]
 
 
 def without_view(samples: Samples, view: int) -> Samples:

@@ -177,7 +177,7 @@ def trust_of(
 ) -> Trust:
     """Whether the clusters would be found again, and what else to know of them; `reference` are those of k-means."""
     labels, ids, n_clusters = soft.argmax(axis=1), model.stored.neighbor_ids, soft.shape[1]
-    found = rules.estimated(soft.max(axis=1).astype(np.float64), labels, n_clusters)
+    found = rules.found_again(soft.max(axis=1).astype(np.float64), labels, n_clusters)
     if n_clusters == 1:
         return found
     ours, simple = torch.from_numpy(labels).to(ids.device), None

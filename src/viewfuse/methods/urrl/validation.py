@@ -22,7 +22,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decision_texts import records
-from viewfuse.selection.rules import measured, with_reasons
+from viewfuse.selection.rules import found_again, with_reasons
 from viewfuse.selection.scores import stability
 from viewfuse.utils.settings import checked_count
 
@@ -96,5 +96,5 @@ def validated(
     model = replace(model, calibration=model.calibration.validated(logits, labels, shares))
     soft = model.assign(model.stored, embedding)
     kept = [one for one in trust.reasons if one["name"] != "dissolves"]
-    found = with_reasons(measured(hits, labels, trust.n_clusters), *kept)
+    found = with_reasons(found_again(hits, labels, trust.n_clusters, n_refits), *kept)
     return model, soft, records(mean_confidence(soft, model.calibration), found)
