@@ -323,9 +323,9 @@ def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> 
     suspects = np.array(sorted(chain.from_iterable(found))[:_MOST_TWICE], np.uint64)
     places: dict[tuple[int, Any], list[str]] = {}
     for path in shards.paths if len(suspects) else ():
-        for ids, keys in shards.read_ids(path):
-            for row in np.flatnonzero(np.isin(keys, suspects)).tolist():
-                places.setdefault((int(keys[row]), ids[row].as_py()), []).append(path.name)
+        for rows in shards.read(path):
+            for row in np.flatnonzero(np.isin(rows.keys, suspects)).tolist():
+                places.setdefault((int(rows.keys[row]), rows.ids[row].as_py()), []).append(path.name)
     twofold = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
     if twofold:
         _, name, files = min(twofold, key=itemgetter(0))

@@ -216,11 +216,6 @@ class Shards:
             ids = batch.column(layout.id_column)
             yield Rows(ids, hashed_ids(ids, path), values, batch)
 
-    def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
-        """The ids of one shard, and their hashes, a few at a time."""
-        for batch in self._batches(path, 8 * _ROWS, [self.layout.id_column]):
-            yield batch.column(0), hashed_ids(batch.column(0), path)
-
     def exact(self, batches: Sequence[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
         """Per view or column its cells in rows of pyarrow as the files have them, and its place among all columns."""
         import pyarrow
