@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -96,7 +96,9 @@ class BucketWriter(ExitStack):
             with self._lock:  # hashes and values of a bucket stand in the same order
                 if len(known):
                     self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
-                for bucket, rows in _divided(self._buckets.of_rows(keys)):
+                places = self._buckets.of_rows(keys)
+                for bucket in np.unique(places).tolist():
+                    rows = np.flatnonzero(places == bucket)
                     self._append(f"{bucket:04d}-{self._rank}.keys", keys[rows])
                     if bucket < self._buckets.number:
                         self._append(f"{bucket:04d}-{self._rank}.rows", values[rows])
@@ -116,14 +118,6 @@ class BucketWriter(ExitStack):
     def finish(self) -> None:
         """Write the ids of the rows that are in the bank, and the checksums of all files."""
         write_file(self._folder / f"ids-{self._rank}.json", sealed({"ids": self._ids, "checksums": self._checksums}))
-
-
-def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The places that are taken, and the row at each."""
-    order = np.argsort(places, kind="stable")
-    for place, rows in enumerate(np.split(order, np.cumsum(np.bincount(places))[:-1])):
-        if len(rows):
-            yield place, rows
 
 
 class BucketReader:
