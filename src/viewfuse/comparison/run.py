@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
@@ -88,7 +87,7 @@ def compare(
         log(f"scores are of the {count:,} of {len(given):,} samples whose class is known")
     with nullcontext() if folder is None else exclusive(folder, patience=0):
         runs = tuple(_runs(given, asked, device, n_jobs, folder, log))
-        gaps = {rate: describe(_mask(given, rate, asked, 0)) for rate in asked.rates}
+        gaps = {rate: describe(hide_more(given.mask, rate, asked.missing_number, 0)) for rate in asked.rates}
         found = Comparison(tuple(asked.estimators), runs, known, gaps)
         if folder is not None:
             title = f"{len(given):,} samples, {len(given.names)} views, {asked.n_clusters} clusters"
@@ -171,8 +170,8 @@ def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: V
     failed.
     """
     named = dict(zip(views.names, views.arrays, strict=True))
-    masked = Views(named, mask=_mask(views, rate, asked, seed), ids=views.ids, columns=views.columns)
-    masked = masked.replace(offsets=views.offsets)
+    mask = hide_more(views.mask, rate, asked.missing_number, seed)
+    masked = Views(named, mask=mask, ids=views.ids, columns=views.columns).replace(offsets=views.offsets)
     run, scores = _done(name, estimator, masked), []
     for view, held in enumerate(views.names if asked.held_out and not run.failed else ()):
         shown, rows = without_view(masked, view)
@@ -184,10 +183,6 @@ def _masked_and_done(name: str, estimator: Any, rate: float, seed: int, views: V
         scores.append(100 * held_out_agreement(views, view, labels, asked.n_clusters))
     held_out = float(np.nanmean(scores)) if scores else np.nan
     return replace(run, missing_rate=rate, seed=seed, held_out=held_out)
-
-
-def _mask(views: Views, rate: float, asked: ToCompare, seed: int) -> NDArray[np.bool_]:
-    return hide_more(views.mask, rate, asked.missing_number, seed) if rate else views.mask
 
 
 def _done(name: str, estimator: Any, views: Views) -> Run:

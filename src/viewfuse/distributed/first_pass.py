@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -38,8 +38,6 @@ _KEYS_PER_PART = 2**20
 _MOST_PARTS = 128
 _LARGEST = 2**64 - 1
 _MOST_TWICE = 1_000
-_ROWS_AT_A_TIME = 2_048
-"""So few that they stay in the processor's cache."""
 Contents = Mapping[str, Sequence[Any]]
 """Of shards, by what they are called: digest of the rows, and when the file was last written to, in nanoseconds."""
 
@@ -98,7 +96,9 @@ class BucketWriter(ExitStack):
             with self._lock:  # hashes and values of a bucket stand in the same order
                 if len(known):
                     self._ids += zip(keys[known].tolist(), ids.take(known).to_pylist(), strict=True)
-                for bucket, rows in _divided(self._buckets.of_rows(keys)):
+                places = self._buckets.of_rows(keys)
+                for bucket in np.unique(places).tolist():
+                    rows = np.flatnonzero(places == bucket)
                     self._append(f"{bucket:04d}-{self._rank}.keys", keys[rows])
                     if bucket < self._buckets.number:
                         self._append(f"{bucket:04d}-{self._rank}.rows", values[rows])
@@ -118,14 +118,6 @@ class BucketWriter(ExitStack):
     def finish(self) -> None:
         """Write the ids of the rows that are in the bank, and the checksums of all files."""
         write_file(self._folder / f"ids-{self._rank}.json", sealed({"ids": self._ids, "checksums": self._checksums}))
-
-
-def _divided(places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The places that are taken, and the row at each."""
-    order = np.argsort(places, kind="stable")
-    for place, rows in enumerate(np.split(order, np.cumsum(np.bincount(places))[:-1])):
-        if len(rows):
-            yield place, rows
 
 
 class BucketReader:
@@ -325,9 +317,9 @@ def _check_twice(shards: Shards, reader: BucketReader, processes: Processes) -> 
     suspects = np.array(sorted(chain.from_iterable(found))[:_MOST_TWICE], np.uint64)
     places: dict[tuple[int, Any], list[str]] = {}
     for path in shards.paths if len(suspects) else ():
-        for ids, keys in shards.read_ids(path):
-            for row in np.flatnonzero(np.isin(keys, suspects)).tolist():
-                places.setdefault((int(keys[row]), ids[row].as_py()), []).append(path.name)
+        for rows in shards.read(path):
+            for row in np.flatnonzero(np.isin(rows.keys, suspects)).tolist():
+                places.setdefault((int(rows.keys[row]), rows.ids[row].as_py()), []).append(path.name)
     twofold = [(key, name, files) for (key, name), files in places.items() if len(files) > 1]
     if twofold:
         _, name, files = min(twofold, key=itemgetter(0))
@@ -358,11 +350,7 @@ class Checksum:
         self._keys.update(np.ascontiguousarray(rows.keys).data)
         bits = np.ascontiguousarray(rows.values).view(np.uint32)
         weights = mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)  # odd: one change is seen
-        sums = np.empty(len(bits), np.uint64)
-        for first in range(0, len(bits), _ROWS_AT_A_TIME):
-            part = slice(first, first + _ROWS_AT_A_TIME)
-            np.einsum("ij,j->i", bits[part], weights, out=sums[part])
-        self._rows.update(sums.data)
+        self._rows.update(np.einsum("ij,j->i", bits, weights).data)
 
     @property
     def digest(self) -> str:

@@ -364,8 +364,6 @@ class LabelFiles:
 
     def _table(self, shard: Path, rows: Rows) -> Any:
         """What is written of some rows."""
-        if not len(rows.keys):
-            return self._schema.empty_table()
         model = self._model
         views, _ = model.complete(self._shards.layout.views(rows.values), by_name=True)
         values, present = model.tensors(views)

@@ -213,13 +213,9 @@ class Shards:
             first += len(batch)
             if not there.all():
                 batch, values = batch.take(np.flatnonzero(there)), values[there]
-            ids = batch.column(layout.id_column)
-            yield Rows(ids, hashed_ids(ids, path), values, batch)
-
-    def read_ids(self, path: Path) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
-        """The ids of one shard, and their hashes, a few at a time."""
-        for batch in self._batches(path, 8 * _ROWS, [self.layout.id_column]):
-            yield batch.column(0), hashed_ids(batch.column(0), path)
+            if len(batch):
+                ids = batch.column(layout.id_column)
+                yield Rows(ids, hashed_ids(ids, path), values, batch)
 
     def exact(self, batches: Sequence[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
         """Per view or column its cells in rows of pyarrow as the files have them, and its place among all columns."""
@@ -303,8 +299,6 @@ def hashed_ids(ids: Any, path: Path) -> NDArray[np.uint64]:
     if str(ids.type).startswith(("int", "uint")):
         return mixed(np.asarray(ids.cast("int64", safe=False)).view(np.uint64) + np.uint64(1))
     text = ids.cast("large_binary")
-    if not len(text):
-        return np.zeros(0, np.uint64)
     ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
     lengths, starts = np.diff(ends), ends[:-1] - ends[0]
     if not lengths.all():

@@ -58,13 +58,9 @@ def features_of(run: FinishedRun) -> list[Difference]:
     found = run.features
     if found is None:
         return []
-    texts = zip(found.column("view"), found.column("feature"), strict=True)
-    numbers = (found.numbers(name).tolist() for name in Difference._fields[3:])
-    labels = found.whole_numbers("label").tolist()
-    return [
-        Difference(label, *names, *facts)
-        for label, names, facts in zip(labels, texts, zip(*numbers, strict=True), strict=True)
-    ]
+    labels, texts = found.whole_numbers("label").tolist(), [found.column(name) for name in ("view", "feature")]
+    numbers = [found.numbers(name).tolist() for name in Difference._fields[3:]]
+    return list(map(Difference, labels, *texts, *numbers))
 
 
 def tables_of(run: FinishedRun) -> dict[str, Sheet]:
