@@ -144,8 +144,10 @@ def _clusters(labels: NDArray[np.int64], tags: Mapping[int, str] | None) -> Grou
     found, of_sample = np.unique(labels, return_inverse=True)
     without = ["outliers"] * bool(found[0] == OUTLIER)
     names = without + [str(label) if tags is None else tags[label] for label in found[len(without) :].tolist()]
-    n = len(found) - len(without)
-    colors, markers = ["0.6"] * len(without) + [*distinct_colors(n)], ["o"] * len(without) + distinct_markers(n)
+    n, numbers = int(found[-1]) + 1, found[len(without) :]
+    # Colours go by number: a cluster keeps its own where another one is empty.
+    colors = ["0.6"] * len(without) + [*distinct_colors(n)[numbers]]
+    markers = ["o"] * len(without) + [*np.array(distinct_markers(n))[numbers]]
     return Groups(of_sample, names, colors, markers)
 
 
