@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.input_types import Mask, Values, are_numbered, dense_rows
-from viewfuse.data.tables import column_bounds, present_parts
+from viewfuse.data.input_types import Mask, Values, are_numbered, column_moments, dense_rows
+from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
 from viewfuse.utils.settings import check_choice
@@ -157,7 +157,7 @@ def _measure(
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
-    n, plain = present.sum(), _plain_columns(len(low), blocks)
+    plain = _plain_columns(len(low), blocks)
     if kind == "one range":
         low, high = np.full_like(low, low[plain].min()), np.full_like(high, high[plain].max())
         low[[c for block in blocks for c in block]] = 0.0
@@ -170,8 +170,7 @@ def _measure(
         for block in blocks:
             factor[block] = _APART
         return low, factor
-    mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
-    variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
+    mean, variance = column_moments(array, present)
     used = variance if kind != "view" else np.full_like(low, variance[plain].mean())
     factor = np.where(constant, 1.0, np.sqrt(used))
     for block in blocks:

@@ -67,12 +67,6 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     return table
 
 
-def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
-    """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
-    rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])
-    return (matrix[rows[start : start + step]].toarray() for start in range(0, len(rows), step))
-
-
 def rows_of_cells(matrix: csr_array, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Per row the number of its stored values that are true in `cells`, of shape (stored values,)."""
     rows = np.searchsorted(matrix.indptr, np.flatnonzero(cells), side="right") - 1
