@@ -182,15 +182,16 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
         raise DataError(f"{fault}; give numbers of at least 0, one for every sample")
     if not found.any():
         raise DataError("every sample_weight is zero, so there is nothing to learn from; give some a weight above 0")
-    if (found == found[0]).all():
+    return _of_mean_one(found)
+
+
+def _of_mean_one(weights: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Weights in the same proportions; None where all are the same."""
+    if (weights == weights[:1]).all():
         return None
-    found = found / _unit(float(found.max()))
-    return np.asarray(found / found.mean())
-
-
-def _unit(largest: float) -> float:
-    """What weights are divided by before they are added up: 1, or the largest where the sum would be infinite or 0."""
-    return 1.0 if 1e-200 < largest < 1e200 else largest
+    if not 1e-200 < weights.max() < 1e200:  # the sum would be infinite or 0
+        weights = weights / weights.max()
+    return np.asarray(weights / weights.mean())
 
 
 def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
@@ -213,8 +214,5 @@ def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | No
             cure = "give a number above 0, or leave the view out"
             raise SettingError(Setting("view_weights"), f" of {name!r} is {given[name]!r}; {cure}")
         found.append(weight)
-    if len(set(found)) < 2:
-        return None
-    found = [weight / _unit(max(found)) for weight in found]
-    mean = sum(found) / len(found)
-    return tuple(weight / mean for weight in found)
+    weights = _of_mean_one(np.array(found))
+    return None if weights is None else tuple(weights.tolist())
