@@ -18,8 +18,6 @@ from viewfuse.utils.settings import Advice, Setting
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    Values = NDArray[np.float32] | csr_array
-
 _CELLS_AT_A_TIME = 4_000_000
 
 
