@@ -338,9 +338,9 @@ def sparse_example():
 def test_parts_of_sparse_tables(monkeypatch):
     matrix, dense = sparse_example(), sparse_example().toarray()
     present = np.array([True, True, False, True, True])
-    monkeypatch.setattr(sparse_tables, "_CELLS_AT_A_TIME", 6)
-    parts = [part.tolist() for part in sparse_tables.dense_parts(matrix, present)]
-    assert parts == [dense[[0, 1]].tolist(), dense[[3, 4]].tolist()]
+    monkeypatch.setattr(parts_and_rows, "_CELLS_AT_A_TIME", 2)
+    parts = [part.toarray().tolist() for part in parts_and_rows.parts_of(matrix, present)]
+    assert parts == [dense[[row]].tolist() for row in (0, 1, 3, 4)]
     low, high = column_bounds(matrix, present)
     assert (low.tolist(), high.tolist()) == ([0, 0, 0], [3, 3, 7])
     assert column_bounds(matrix, np.array([False, False, True, True, False]))[0].tolist() == [-1, 0, 0]

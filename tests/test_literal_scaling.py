@@ -45,7 +45,7 @@ def literal_scale(values, kind):
 )  # fmt: skip
 def test_scalings_are_what_their_names_say(monkeypatch, kind, unit, measured, is_sparse, at_a_time):
     monkeypatch.setattr(memory, "_ROWS_AT_A_TIME", at_a_time)
-    monkeypatch.setattr("viewfuse.data.sparse_tables._CELLS_AT_A_TIME", 6 * at_a_time)
+    monkeypatch.setattr("viewfuse.data.input_types._CELLS_AT_A_TIME", 6 * at_a_time)
     values, present = table_of_units(25), np.arange(25) % 4 != 3
     values[~present] = -1e7
     given = sparse.csr_array(values) if is_sparse else values

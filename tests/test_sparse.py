@@ -28,11 +28,11 @@ from viewfuse import (
     read_views,
 )
 from viewfuse.cli.inspect import describe
-from viewfuse.data import sparse_tables
+from viewfuse.data import input_types, sparse_tables
 from viewfuse.data.checks import data_warnings, suspicious_columns
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.sparse_tables import check_sparse
-from viewfuse.data.tables import column_bounds, present_parts
+from viewfuse.data.tables import column_bounds
 from viewfuse.io.source import FileSource, FileView
 from viewfuse.missing import apply_mask
 from viewfuse.utils import memory
@@ -111,11 +111,13 @@ def test_parts_are_few_cells_and_together_all_present_rows(pair, cells):
     present = dense.mask[:, 0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse_tables, "_CELLS_AT_A_TIME", cells)
-        parts = list(present_parts(thin.arrays[0], present))
+        patch.setattr(input_types, "_CELLS_AT_A_TIME", cells)
+        whole, sparse_parts = (list(input_types.parts_of(views.arrays[0], present)) for views in pair)
         assert suspicious_columns(thin, 0) == suspicious_columns(dense, 0)
     width = thin.widths[0]
-    assert all(part.size <= max(cells, width) for part in parts)
-    assert (np.concatenate([*parts, np.zeros((0, width))]) == dense.arrays[0][present]).all()
+    assert all(part.size <= max(cells, width) for part in whole)
+    for parts in (whole, [part.toarray() for part in sparse_parts]):
+        assert (np.concatenate([*parts, np.zeros((0, width))]) == dense.arrays[0][present]).all()
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -184,22 +184,18 @@ def encoded_rows(rows: Sequence[Sequence[Any] | None], columns: Names) -> tuple[
     has_text = any(isinstance(cell, str) for row in there for cell in row)
     if not has_text or any(len(row) != len(columns) for row in there):
         return rows, columns  # what is ragged is refused elsewhere
-    given = list(zip(*there, strict=True))
-    found: dict[int, tuple[TextValues, NDArray[np.float64]]] = {}
-    for c, cells in enumerate(given):
+    table = np.array(there, dtype=object)
+    found, parts = {}, [table[:, [c]] for c in range(len(columns))]
+    for c, cells in enumerate(table.T.tolist()):
         stripped = [_stripped(cell) for cell in cells]
         if _is_text(stripped, any(isinstance(cell, str) for cell in cells)):
-            values = TextValues()
-            found[c] = values, values.codes(stripped, f"column {columns[c]!r}")
-    names = names_with_values(columns, {c: values for c, (values, _) in found.items()})
-    blocks = ([[x] for x in cells] for cells in given)
-    parts = [found[c][0].numbers(found[c][1]).tolist() if c in found else own for c, own in enumerate(blocks)]
-    wide = iter([[x for part in own for x in part] for own in zip(*parts, strict=True)])
-    encoded: list[Sequence[Any] | None] = [None if row is None else next(wide) for row in rows]
-    for place, row in enumerate(rows):
-        if row is not None and all(_stripped(cell) is None for cell in row):
-            encoded[place] = [None] * len(names)
-    return encoded, names
+            found[c] = TextValues()
+            codes = found[c].codes(stripped, f"column {columns[c]!r}")
+            parts[c] = found[c].numbers(codes).astype(object)
+    names, wide = names_with_values(columns, found), np.concatenate(parts, axis=1)
+    wide[[all(_stripped(cell) is None for cell in row) for row in there]] = None
+    encoded = iter(wide.tolist())
+    return [None if row is None else next(encoded) for row in rows], names
 
 
 def _stripped(cell: Any) -> Any:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views, shown
 from viewfuse.data.categories import categories_in
 from viewfuse.data.filling import column_medians
-from viewfuse.data.input_types import Mask, Names, is_sparse, looks, only_counted, take
+from viewfuse.data.input_types import Mask, Names, column_sums, is_sparse, looks, only_counted, parts_of, row_sums, take
 from viewfuse.data.precision import single
-from viewfuse.data.sparse_tables import column_blocks, rows_of_cells
+from viewfuse.data.sparse_tables import column_blocks
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
-from viewfuse.utils.memory import parts
 from viewfuse.utils.settings import Setting
 
 CONSTANT = "never change"
@@ -42,12 +41,12 @@ def suspicious_columns(views: Views, v: int) -> dict[str, list[str]]:
     if not values.shape[0]:
         return {}
     if is_sparse(values):
-        zeros = 1.0 - np.bincount(values.indices[values.data != 0], minlength=width) / values.shape[0]
         parts = column_blocks(values)  # which leave most zeros out
     else:
         if np.isnan(values).any():
             values = np.where(np.isnan(values), column_medians(values, np.ones(len(values), dtype=bool)), values)
-        zeros, parts = (values == 0).mean(axis=0), iter([(np.arange(width), values)])
+        parts = iter([(np.arange(width), values)])
+    zeros = 1.0 - column_sums(values != 0) / values.shape[0]
     found: dict[str, Mask] = {}
     for columns, part in parts:
         for why, which in _reasons(part, zeros[columns]).items():
@@ -87,17 +86,11 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
 def _zero_rows(views: Views, v: int) -> tuple[int, float]:
     """How many samples that have a view are zero in all of its columns, and the share of zeros in the others."""
     array, present = views.arrays[v], views.mask[:, v]
-    if is_sparse(array):
-        zero = int((rows_of_cells(array, array.data != 0)[present] == 0).sum())
-        cells = int(np.count_nonzero(array.data))
-    else:
-        zero = cells = 0
-        nothing = single(np.negative(np.asarray(views.offsets[v], dtype=np.float64)))
-        for rows in parts(len(array)):
-            others = (array[rows][present[rows]] != nothing).sum(axis=1)
-            zero, cells = zero + int((others == 0).sum()), cells + int(others.sum())
-    size = (int(present.sum()) - zero) * array.shape[1]
-    return zero, 1.0 - cells / size if size else 1.0
+    nothing = 0 if is_sparse(array) else single(np.negative(np.asarray(views.offsets[v], dtype=np.float64)))
+    cells = np.concatenate([row_sums(part != nothing) for part in parts_of(array, present)])
+    zero = int((cells == 0).sum())
+    size = (len(cells) - zero) * array.shape[1]
+    return zero, 1.0 - float(cells.sum()) / size if size else 1.0
 
 
 def absent_views(views: Views) -> list[str]:

@@ -203,8 +203,8 @@ def times_columns(part: Values, factors: NDArray[np.float64]) -> Values:
     return part * factors
 
 
-def column_deviations(values: Values, present: Mask) -> NDArray[np.float64]:
-    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
+def column_moments(values: Values, present: Mask) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of every column over the present rows."""
     n, width = int(present.sum()), values.shape[1]
     mean = sum((column_sums(part) for part in parts_of(values, present)), np.zeros(width)) / max(n, 1)
     squares = np.zeros(width)
@@ -215,5 +215,11 @@ def column_deviations(values: Values, present: Mask) -> NDArray[np.float64]:
             squares += about + zeros * np.square(mean)
         else:
             squares += np.square(part - mean).sum(axis=0)
-    deviations = np.sqrt(np.maximum(squares, 0) / max(n, 1))
+    return mean, squares / max(n, 1)
+
+
+def column_deviations(values: Values, present: Mask) -> NDArray[np.float64]:
+    """Standard deviation of every column over the present rows, of shape (columns,); exactly 0 for constant ones."""
+    mean, variance = column_moments(values, present)
+    deviations = np.sqrt(variance)
     return np.where(deviations > _ROUNDING * np.abs(mean), deviations, 0.0)

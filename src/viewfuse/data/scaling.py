@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.categories import blocks_of
-from viewfuse.data.input_types import Mask, Values, are_numbered, dense_rows
-from viewfuse.data.tables import column_bounds, present_parts
+from viewfuse.data.input_types import Mask, Values, are_numbered, column_moments, dense_rows
+from viewfuse.data.tables import column_bounds
 from viewfuse.data.views import Views
 from viewfuse.utils import memory
 from viewfuse.utils.settings import check_choice
@@ -157,7 +157,7 @@ def _measure(
     if kind == "none" or not present.any():
         return np.zeros(array.shape[1]), np.ones(array.shape[1])
     low, high = (bound.astype(np.float64) for bound in column_bounds(array, present))
-    n, plain = present.sum(), _plain_columns(len(low), blocks)
+    plain = _plain_columns(len(low), blocks)
     if kind == "one range":
         low, high = np.full_like(low, low[plain].min()), np.full_like(high, high[plain].max())
         low[[c for block in blocks for c in block]] = 0.0
@@ -170,8 +170,7 @@ def _measure(
         for block in blocks:
             factor[block] = _APART
         return low, factor
-    mean = np.sum([chunk.sum(axis=0, dtype=np.float64) for chunk in present_parts(array, present)], axis=0) / n
-    variance = np.sum([np.square(chunk - mean).sum(axis=0) for chunk in present_parts(array, present)], axis=0) / n
+    mean, variance = column_moments(array, present)
     used = variance if kind != "view" else np.full_like(low, variance[plain].mean())
     factor = np.where(constant, 1.0, np.sqrt(used))
     for block in blocks:
@@ -205,19 +204,13 @@ def _confirmed(views: Views, v: int, parts: Sequence[list[int]]) -> list[bool]:
     view, over views and then over samples.
     """
     gains, counts = np.zeros((len(views), len(parts))), np.zeros(len(views), dtype=np.int64)
-    for other in (sum(pair) - v for pair in _pairs(len(views.names)) if v in pair):
-        rows = _shared_rows(views.mask[:, v] & views.mask[:, other])
-        if len(rows) < _FEWEST_ROWS:
-            continue
+    for other, rows in [(sum(pair) - v, rows) for pair, rows in _compared(views) if v in pair]:
         own = views.arrays[v][rows] - views.arrays[v][rows].mean(axis=0, dtype=np.float64)
         for near in _nearest_both_ways(dense_rows(views.arrays[other], rows), _tie_keys(other, len(rows))):
             alike = own * np.mean([own[ids] for ids in near.T], axis=0)
             gains[rows] += np.stack([alike[:, part].sum(axis=1) for part in parts], axis=1) / 2
         counts[rows] += 1
-    if not counts.any():
-        return [False] * len(parts)
-    found = gains[counts > 0] / counts[counts > 0, None]
-    return (found.mean(axis=0) > _CONFIRMED * found.std(axis=0) / np.sqrt(len(found))).tolist()
+    return [_is_clear(own, counts[counts > 0], _CONFIRMED) for own in gains[counts > 0].T]
 
 
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:
@@ -232,8 +225,7 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
 
     ties = lru_cache(maxsize=16)(_tie_keys)  # the same for most pairs, and gone with this call
     gains, counts = np.zeros(views.mask.shape), np.zeros(views.mask.shape, dtype=np.int64)
-    shared = [(pair, _shared_rows(np.asarray(views.mask[:, pair].all(axis=1)))) for pair in _pairs(len(views.names))]
-    compared = [(pair, rows) for pair, rows in shared if len(rows) >= _FEWEST_ROWS]
+    compared = _compared(views)
 
     def nearest(one: tuple[tuple[int, int], NDArray[np.int64]]) -> list[list[NDArray[np.int64]]]:
         pair, rows = one
@@ -246,6 +238,12 @@ def views_as_a_whole(views: Views) -> tuple[bool, ...]:
             gains[rows, v] += whole - columns
             counts[rows, v] += 1
     return tuple(_is_clear(gains[counts[:, v] > 0, v], counts[counts[:, v] > 0, v]) for v in range(len(views.names)))
+
+
+def _compared(views: Views) -> list[tuple[tuple[int, int], NDArray[np.int64]]]:
+    """Pairs of views (`_pairs`) that share rows enough, and at most 500 of these."""
+    shared = [(pair, _shared_rows(np.asarray(views.mask[:, pair].all(axis=1)))) for pair in _pairs(len(views.names))]
+    return [(pair, rows) for pair, rows in shared if len(rows) >= _FEWEST_ROWS]
 
 
 def _pairs(n_views: int) -> list[tuple[int, int]]:
@@ -302,9 +300,9 @@ def _overlap(near: NDArray[np.int64], elsewhere: list[NDArray[np.int64]]) -> NDA
     return np.mean([(nearest == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
 
 
-def _is_clear(gains: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
-    """Whether the mean over samples is clearly above zero; `gains` are sums over `counts` other views."""
+def _is_clear(gains: NDArray[np.float64], counts: NDArray[np.int64], errors: float = _CLEARLY) -> bool:
+    """Whether the mean over samples is so many standard errors above zero; `gains` are sums over `counts` views."""
     if not len(gains):
         return False
     own = gains / counts
-    return bool(own.mean() > _CLEARLY * own.std() / np.sqrt(len(own)))
+    return bool(own.mean() > errors * own.std() / np.sqrt(len(own)))

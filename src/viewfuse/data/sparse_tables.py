@@ -18,8 +18,6 @@ from viewfuse.utils.settings import Advice, Setting
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    Values = NDArray[np.float32] | csr_array
-
 _CELLS_AT_A_TIME = 4_000_000
 
 
@@ -65,12 +63,6 @@ def all_dense(name: str, matrix: csr_array) -> NDArray[np.float32]:
     table: NDArray[np.float32] = matrix.toarray()
     table.flags.writeable = False
     return table
-
-
-def dense_parts(matrix: csr_array, present: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
-    """The rows that are present, a few at a time, as dense arrays of shape (rows, columns)."""
-    rows, step = np.flatnonzero(present), max(1, _CELLS_AT_A_TIME // matrix.shape[1])
-    return (matrix[rows[start : start + step]].toarray() for start in range(0, len(rows), step))
 
 
 def rows_of_cells(matrix: csr_array, cells: NDArray[np.bool_]) -> NDArray[np.int64]:

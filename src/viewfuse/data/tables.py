@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from viewfuse.data import precision, sparse_tables
 from viewfuse.data.alignment import AnnotatedTable, sparse_frame
-from viewfuse.data.input_types import Mask, Names, dense_rows, has_row_labels, is_sparse, is_sparse_frame
+from viewfuse.data.input_types import Mask, Names, dense_rows, has_row_labels, is_sparse, is_sparse_frame, parts_of
 from viewfuse.data.precision import Offset, single
 from viewfuse.errors import DataError, NotANumber
 from viewfuse.utils import memory
@@ -210,15 +210,8 @@ def column_bounds(array: Any, present: Mask) -> tuple[NDArray[Any], NDArray[Any]
     if is_sparse(array):
         columns = (array if present.all() else array[np.flatnonzero(present)]).tocsc()
         return columns.min(axis=0).toarray().ravel(), columns.max(axis=0).toarray().ravel()
-    pairs = [(np.fmin.reduce(rows), np.fmax.reduce(rows)) for rows in present_parts(array, present)]
+    pairs = [(np.fmin.reduce(rows), np.fmax.reduce(rows)) for rows in parts_of(array, present)]
     return np.fmin.reduce([low for low, _ in pairs]), np.fmax.reduce([high for _, high in pairs])
-
-
-def present_parts(array: Any, present: Mask) -> Iterator[NDArray[Any]]:
-    """The rows that are present, a part at a time; those of a sparse array are made dense for it."""
-    if is_sparse(array):
-        return sparse_tables.dense_parts(array, present)
-    return (array[rows][present[rows]] for rows in memory.parts(len(array)) if present[rows].any())
 
 
 def _offset(table: Table, given: Any, present: Mask) -> Offset:

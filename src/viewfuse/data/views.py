@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from viewfuse.data.alignment import Use, aligned, as_labels, check_written, checked_ids, checked_mask, opened
 from viewfuse.data.categories import DROP, FEWEST, blocks_of, category_of, conformed, encoded_frame
 from viewfuse.data.input_types import (
+    Values,
     are_numbered,
     has_row_labels,
     holds_annotated,
@@ -24,9 +25,6 @@ from viewfuse.data.sparse_tables import all_dense, empty
 from viewfuse.data.tables import Table, called, labelled, present_rows, read_table
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn
-
-if TYPE_CHECKING:
-    from viewfuse.data.sparse_tables import Values
 
 _ATTRIBUTES = ("names", "arrays", "mask", "ids", "columns", "offsets", "batch")
 

@@ -6,7 +6,8 @@ A weight says how much a sample or a view counts; one of 2 is like the sample th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf, nan
 from typing import Any
 
@@ -118,8 +119,8 @@ NOTHING = Knowledge()
 class Guidance:
     """What is known (see `Knowledge`, `Hints`, `Pairs`) as tensors, which guide a training; None where nothing is.
 
-    Classes of samples are known, `doubted`, a boolean tensor, where they are not followed, and else `followed`; -1
-    stands for none. Of `pairs`, of shape (pairs, 2), `together` says which belong together; the others are apart.
+    Classes of samples are known, -1 where none is; where `doubted`, a boolean tensor, they are not `followed`.
+    Of `pairs`, of shape (pairs, 2), `together` says which belong together; the others are apart.
     """
 
     classes: Tensor | None = None
@@ -128,7 +129,6 @@ class Guidance:
     together: Tensor | None = None
     weights: Tensor | None = None
     views: tuple[float, ...] | None = None
-    followed: Tensor | None = field(init=False, default=None)
 
     @classmethod
     def of(cls, known: Knowledge, device: torch.device) -> Guidance:
@@ -138,10 +138,11 @@ class Guidance:
         codes, rows, together, own = (None if one is None else torch.from_numpy(one).to(device) for one in given)
         return cls(codes, None, rows, together, None if own is None else own.float(), known.views)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def followed(self) -> Tensor | None:
+        """The classes that are known and not doubted, made once for all batches."""
         classes, doubted = self.classes, self.doubted
-        followed = classes if classes is None or doubted is None else classes.masked_fill(doubted, UNKNOWN)
-        object.__setattr__(self, "followed", followed)
+        return classes if classes is None or doubted is None else classes.masked_fill(doubted, UNKNOWN)
 
     def kept(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether a partition, of shape (samples,), agrees with each class that is followed, then with each pair."""
@@ -181,15 +182,16 @@ def sample_weights(given: Any, ids: NDArray[Any]) -> NDArray[np.float64] | None:
         raise DataError(f"{fault}; give numbers of at least 0, one for every sample")
     if not found.any():
         raise DataError("every sample_weight is zero, so there is nothing to learn from; give some a weight above 0")
-    if (found == found[0]).all():
+    return _of_mean_one(found)
+
+
+def _of_mean_one(weights: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Weights in the same proportions; None where all are the same."""
+    if (weights == weights[:1]).all():
         return None
-    found = found / _unit(float(found.max()))
-    return np.asarray(found / found.mean())
-
-
-def _unit(largest: float) -> float:
-    """What weights are divided by before they are added up: 1, or the largest where the sum would be infinite or 0."""
-    return 1.0 if 1e-200 < largest < 1e200 else largest
+    if not 1e-200 < weights.max() < 1e200:  # the sum would be infinite or 0
+        weights = weights / weights.max()
+    return np.asarray(weights / weights.mean())
 
 
 def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
@@ -212,8 +214,5 @@ def weights_of_views(given: Any, names: Sequence[str]) -> tuple[float, ...] | No
             cure = "give a number above 0, or leave the view out"
             raise SettingError(Setting("view_weights"), f" of {name!r} is {given[name]!r}; {cure}")
         found.append(weight)
-    if len(set(found)) < 2:
-        return None
-    found = [weight / _unit(max(found)) for weight in found]
-    mean = sum(found) / len(found)
-    return tuple(weight / mean for weight in found)
+    weights = _of_mean_one(np.array(found))
+    return None if weights is None else tuple(weights.tolist())
