@@ -165,10 +165,6 @@ class PlacingNetwork:
         """Probabilities of the clusters, of shape (samples, clusters)."""
         return network.assign(embedding)
 
-    def decode(self, network: ClusterNetwork, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
-        return network.decode(embedding)
-
     def members(self, samples: Samples, stored: Samples) -> Tensor:
         """Training samples that stand beside or for each sample, (samples, views, list length): here there are none."""
         return samples.neighbor_ids[:, :, :0]
