@@ -260,7 +260,7 @@ def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: ND
     soft, far = model.assign(model.stored, embedding), outliers(model.stored, model.names, ids)
     made = [mean_confidence(soft, model.calibration), *([far] if far.chosen else [])]
     made += [] if old is None else [trust_of(model, soft, far.chosen)]
-    return Fitted(model, embedding, run.history, run.seed, [run.objective], records(*made))
+    return Fitted(model, embedding, run.history, [run.objective], records(*made))
 
 
 def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids: NDArray[Any]) -> Update:
@@ -306,7 +306,7 @@ class Updatable:
         seed = replicate_seeds(self.random_state, 1)[0]
         fitted = trained_on(given, ids, seed, self.history_, self.decisions_)
         self.ids_ = ids
-        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        self._take_over(*fitted)
         made = restored(self.decisions_)[Update.name]
         assert isinstance(made, Update)
         return made

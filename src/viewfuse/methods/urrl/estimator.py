@@ -242,7 +242,7 @@ class URRL(Updatable, MultiViewClusterer):
         self._remember_columns(X, views)
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
         fitted = fitted if former is None else renumbered(fitted, former)
-        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        self._take_over(*fitted)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:

@@ -46,7 +46,6 @@ class Fitted(NamedTuple):
     model: Model
     embedding: Tensor
     history: History
-    seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
 
@@ -164,7 +163,7 @@ def _best(search: Search) -> Fitted:
         found += what_became(search.known, run.known, labelled, stored, source.reduced.ids, source.reduced.names)
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, labelled))
-    return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], records(*found))
+    return Fitted(model, embedding, run.history, [one.objective for one in candidates], records(*found))
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:
