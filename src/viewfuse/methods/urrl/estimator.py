@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import FILLS
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
@@ -323,6 +324,7 @@ class URRL(Updatable, MultiViewClusterer):
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
+        check_choice("scaling", self.scaling, ("auto", *KINDS))
         check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
         if not isinstance(self.config, (Config, NoneType)):

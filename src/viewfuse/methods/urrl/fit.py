@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.checkpoint import Checkpoint
@@ -37,7 +36,6 @@ from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
-from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
@@ -88,7 +86,6 @@ def fit_models(
         known.check(config.n_clusters)
     for source in sources:
         check_samples(source.reduced, config.n_clusters)
-    check_choice("scaling", scaling, ("auto", *KINDS))
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
