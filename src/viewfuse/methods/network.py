@@ -133,13 +133,7 @@ def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any],
 
 
 class PlacingNetwork:
-    """A published method as a fitted model sees it: all that is asked of one, URRL's as well.
-
-    Attributes
-    ----------
-    name : under which saved models know the method
-    n_clusters : how many clusters are looked for
-    """
+    """A published method as a fitted model sees it: all that is asked of one, URRL's as well."""
 
     neighbor_depth = AGREEMENT_DEPTH
     """Neighbours that are kept of each training sample and view."""

@@ -70,17 +70,13 @@ def fit_models(
     """Scale, search, train and choose: one model per set of samples.
 
     All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
-    CPU `n_jobs` of them run side by side.
+    CPU `n_jobs` of them run side by side (`viewfuse.utils.jobs.run_jobs`).
 
     Parameters
     ----------
-    sources : the sets of samples
-    scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
-        of the best clusters
+    scaling : "auto" begins with one of `SCALINGS`, and tries the others where its clusters are not clear
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
-    n_jobs, threads : see `viewfuse.utils.jobs.run_jobs`
     """
     if known is not NOTHING:
         known.check(config.n_clusters)
