@@ -130,7 +130,7 @@ def test_a_number_that_hints_need_is_said_to_be_theirs(monkeypatch, known, end, 
         raise Stop
 
     monkeypatch.setattr(estimator, "with_number", with_number)
-    monkeypatch.setattr(estimator, "fit_models", lambda *args, **ways: [Fitted(None, None, {}, 0, [], {})])
+    monkeypatch.setattr(estimator, "fit_models", lambda *args, **ways: [Fitted(None, None, {}, [], {})])
     hints = {f"s{i}": f"class {i}" for i in range(known)}
     with pytest.raises(Stop):
         URRL(cluster_range=(2, 9), random_state=7, device="cpu").fit(tables(), hints)

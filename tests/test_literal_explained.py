@@ -152,7 +152,7 @@ def test_the_table_of_an_explanation_has_words_left_and_counts_right(monkeypatch
 
 
 class Moves:
-    """A method whose views move an embedding by what stands in the first column of each."""
+    """A method, and its network, whose views move an embedding by what stands in the first column of each."""
 
     shows_rounding, neighbor_depth, name = False, 2, "moves"
 
@@ -163,7 +163,7 @@ class Moves:
     def members(self, samples, stored):
         return samples.neighbor_ids
 
-    def decode(self, network, embedding):
+    def decode(self, embedding):
         return torch.split(embedding, [2, 1], dim=1)
 
 
@@ -173,7 +173,7 @@ def samples_of(values, present, ids):
 
 def moving_model(samples):
     before = ("a", "b"), (range(1), range(1)), (0.0, 0.0), Moves(), None, None, None
-    return Model(*before, samples, None, np.empty((len(samples), 0)))
+    return Model(*before, samples, Moves(), np.empty((len(samples), 0)))
 
 
 def test_weights_are_shares_of_what_the_views_move():

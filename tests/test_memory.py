@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from conftest import make_blobs
 from viewfuse import URRL, CannotWrite, Config, NotEnoughMemory, Views
+from viewfuse.baselines import filled_by_mean
 from viewfuse.utils import memory
 
 
@@ -82,3 +85,16 @@ def test_views_are_taken_from_memory_maps_without_a_copy(tmp_path):
     np.save(tmp_path / "view.npy", np.ones((30, 4), dtype=np.float32))
     mapped = np.load(tmp_path / "view.npy", mmap_mode="r")
     assert np.shares_memory(Views([mapped]).arrays[0], mapped)
+
+
+def test_means_of_columns_take_no_table_of_samples_by_samples():
+    first, second = np.random.default_rng(0).normal(size=(2, 2_000, 3))
+    second[::3] = np.nan
+    tracemalloc.start()
+    try:
+        filled = filled_by_mean([first, second])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not np.isnan(filled[1]).any()
+    assert peak < 2_000**2 * 4  # a table of float64 would be twice as large

@@ -108,7 +108,7 @@ def test_samples_that_were_not_there_count_nowhere_and_reasons_have_the_new_numb
     assert (made.chosen, made.new, made.unused) == ([2], [3], [0, 1])
     network = SimpleNamespace(centers=torch.tensor([[1.0], [2.0]]))
     trust = trust_of(clusters=2, reasons=[{"name": "apart", "clusters": [0, 1]}, {"name": "few"}])
-    fitted = Fitted(Numbered(URRLMethod(Config(n_clusters=2)), network), None, {}, 0, [], {"trust": trust})
+    fitted = Fitted(Numbered(URRLMethod(Config(n_clusters=2)), network), None, {}, [], {"trust": trust})
     renumbered = label_matching.with_numbers(fitted, np.array([3, 1]), 4)
     found, method = renumbered.decisions["trust"], renumbered.model.method
     assert renumbered.model.network.centers.ravel().tolist() == [np.inf, 2, np.inf, 1]

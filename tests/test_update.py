@@ -163,7 +163,7 @@ def test_numbers_without_a_cluster_stay_empty(fitted, monkeypatch):
     epochs, train = [], updating._train
     monkeypatch.setattr(updating, "_train", lambda *job: epochs.append(job[2]) or train(*job))
     embedding = torch.from_numpy(fitted.embedding_)
-    given = Fitted(fitted._model, embedding, fitted.history_, 0, fitted.objectives_, fitted.decisions_)
+    given = Fitted(fitted._model, embedding, fitted.history_, fitted.objectives_, fitted.decisions_)
     found = with_numbers(given, np.array([0, 2, 3]), 4)
     fitted._take_over(found.model, embedding, found.history, found.objectives, found.decisions)
     assert (set(fitted.labels_.tolist()), fitted.n_clusters_) == ({0, 2, 3}, 4)

@@ -52,8 +52,7 @@ def _table(method: MeanKMeans, data: Any) -> NDArray[np.float32]:
 
 def filled_by_mean(data: Any) -> list[NDArray[np.float32]]:
     """Per view an array of shape (samples, columns) in the units of the data, gaps filled with means of columns."""
-    views = Views.of(data)
-    return _filled(views, np.full((len(views), len(views)), np.nan))
+    return _filled(Views.of(data), None)
 
 
 def filled_by_nearest(data: Any, count: int = DONORS) -> list[NDArray[np.float32]]:
@@ -64,8 +63,8 @@ def filled_by_nearest(data: Any, count: int = DONORS) -> list[NDArray[np.float32
     return _filled(views, distances(scaled.arrays, scaled.mask, scaled.arrays, scaled.mask), count)
 
 
-def _filled(views: Views, apart: NDArray[np.float64], count: int = DONORS) -> list[NDArray[np.float32]]:
-    """Per view an array of shape (samples, columns), given distances of shape (samples, samples).
+def _filled(views: Views, apart: NDArray[np.float64] | None, count: int = DONORS) -> list[NDArray[np.float32]]:
+    """Per view an array of shape (samples, columns), given distances of shape (samples, samples), if any.
 
     Empty cells are filled first, as for the method itself.
     """

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from viewfuse.errors import CheckpointDiffers
-from viewfuse.utils.atomic import parsed, write_file, writing
+from viewfuse.utils.atomic import parsed, write_file
 
 _SECONDS_BETWEEN = 60.0
 _LONGEST_PART = 100  # characters of a part of a file name; systems take 255 for the whole
@@ -176,6 +176,8 @@ class KeptStage:
         """Write where the trainings stand after an epoch: if it is time, or the last one of the stage."""
         if self._path is None or not (last or self._checkpoint.is_due):
             return
+        from safetensors.torch import save
+
         tensors = {f"network.{name}": x for name, x in self._learner.network.state_dict().items()}
         for i, watch in enumerate(self._watches):
             tensors |= {f"best.{i}.{name}": x for name, x in watch.weights.items()}
@@ -192,8 +194,8 @@ class KeptStage:
             "watches": [watch.counters for watch in self._watches],
         }
         self._checkpoint.begin()
-        own = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
-        _write(self._path, own, json.dumps(facts))
+        own, text = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}, json.dumps(facts)
+        write_file(self._path, save(own, {"facts": text, "checksum": _checksum(own, text)}))
         self._checkpoint.written()
 
 
@@ -221,18 +223,6 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
         what = f"{name} {tensors[name].dtype} {list(tensors[name].shape)}"
         found = zlib.crc32(numbers, zlib.crc32(what.encode(), found))
     return f"{found:08x}"
-
-
-def _write(path: Path, tensors: dict[str, Tensor], facts: str) -> None:
-    """Put tensors and facts at `path`, with a checksum."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with writing(path) as temporary:
-        try:
-            save_file(tensors, temporary, {"facts": facts, "checksum": _checksum(tensors, facts)})
-        except SafetensorError as error:  # a full disk, for which others have an OSError
-            raise OSError(str(error).partition("I/O error: ")[2] or str(error)) from None
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:

@@ -85,7 +85,7 @@ class Model:
 
         def work(samples: Samples) -> Tensor:
             embedding = self.method.embed(self.network, samples, self.stored)
-            return torch.cat([embedding, *self.method.decode(self.network, embedding)], dim=1)
+            return torch.cat([embedding, *self.network.decode(embedding)], dim=1)
 
         return rows_per_pass(n, self.network, self.stored, work if self.method.shows_rounding else None)
 
@@ -125,7 +125,7 @@ class Model:
         """Per view what the decoder expects, of shape (samples, columns), measured from `offsets`."""
         n = len(embedding)
         rows = fixed_rows(n, self.rows_per_pass(n), embedding.device)
-        parts = [self.method.decode(self.network, embedding[part]) for part in rows]
+        parts = [self.network.decode(embedding[part]) for part in rows]
         if not parts[0]:
             raise SettingError("this method cannot fill missing views; use URRL, COMPLETER, CPSPAN, SURE or RecFormer")
         # None beyond those of the training samples: no negative counts, constants stay.

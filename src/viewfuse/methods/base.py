@@ -50,14 +50,9 @@ _NOT_SAVED = ("device", "checkpoint")
 
 
 class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ViewsClusterer):
-    """An estimator with a fitted `Model`; methods add their parameters and `fit`.
+    """An estimator with a fitted `Model`; methods add their parameters and `fit`."""
 
-    Attributes
-    ----------
-    method_builders : by name, what makes a method from its saved configuration
-    """
-
-    method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}
+    method_builders: ClassVar[Mapping[str, persistence.BuildMethod]] = {}  # by name, from saved configurations
     _thinned = False  # whether some of the training samples are left, chosen by their views
     device: str
     fill: str

@@ -133,13 +133,7 @@ def view_errors(training: Any, encoders: Iterable[Any], decoders: Iterable[Any],
 
 
 class PlacingNetwork:
-    """A published method as a fitted model sees it: all that is asked of one, URRL's as well.
-
-    Attributes
-    ----------
-    name : under which saved models know the method
-    n_clusters : how many clusters are looked for
-    """
+    """A published method as a fitted model sees it: all that is asked of one, URRL's as well."""
 
     neighbor_depth = AGREEMENT_DEPTH
     """Neighbours that are kept of each training sample and view."""
@@ -164,10 +158,6 @@ class PlacingNetwork:
     def assign(self, network: ClusterNetwork, embedding: Tensor) -> Tensor:
         """Probabilities of the clusters, of shape (samples, clusters)."""
         return network.assign(embedding)
-
-    def decode(self, network: ClusterNetwork, embedding: Tensor) -> list[Tensor]:
-        """Per view what is expected there, of shape (samples, columns); nothing where the method cannot tell."""
-        return network.decode(embedding)
 
     def members(self, samples: Samples, stored: Samples) -> Tensor:
         """Training samples that stand beside or for each sample, (samples, views, list length): here there are none."""

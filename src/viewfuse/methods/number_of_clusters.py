@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import embed, seed_under_scaling
@@ -43,7 +42,6 @@ from viewfuse.selection.split_tree import (
     tested,
     without_view,
 )
-from viewfuse.utils.settings import check_choice
 
 _ROWS = 2_500
 """Samples that are enough to choose the number of clusters."""
@@ -63,7 +61,6 @@ def choose_n_clusters(
     The pre-training is returned, too, where a fit can continue from there.
     `within` is the least and the largest number; `how` is of `pretrain`, the rest of `urrl.fit.fit_models`.
     """
-    check_choice("scaling", scaling, ("auto", *KINDS))
     some, unasked = without_categories(source._replace(reduced=_drawn(source.reduced, seed)))
     possible = possible_range(within, len(some.reduced))
     if len(some.reduced) < 2 * LEAST or possible[1] == 1:

@@ -35,7 +35,7 @@ from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.label_matching import of_number, with_clusters, with_numbers
 from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
-from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
+from viewfuse.methods.urrl.objective import dropout_of
 from viewfuse.methods.urrl.stages import embed_stored, joint_stage
 from viewfuse.neighbors.index import RowIndex, Samples, index_training_set
 from viewfuse.nn.layers import with_gradients
@@ -140,7 +140,6 @@ def trained_on(
 
 
 def _loss_numbers(model: Model, history: Mapping[str, Any], decisions: Mapping[str, Any]) -> dict[str, float]:
-    assert isinstance(model.method, URRLMethod)
     config = model.method.config
     known = decisions.get(JointStageLength.name, {}).get("evidence", {}).get("clustering_weight")
     usual = clustering_weight(float(history["reconstruction"][-1]) if history.get("reconstruction") else None)
@@ -155,7 +154,6 @@ def _plan(given: Enlarged) -> tuple[list[int], Tensor]:
     keep = min(given.n_old, max(_CORESET, _PER_NEW * n_new))
     some = representatives(given.labels[old], stored.present[old].cpu().numpy(), keep)
     rows = np.concatenate([some, np.arange(given.n_old, len(given.labels))])
-    assert isinstance(given.model.method, URRLMethod)
     epochs = given.model.method.config.epochs(len(rows)).joint
     at = torch.from_numpy(rows).to(stored.present.device)[None]
     return [ceil(epochs / 8), ceil(epochs / 4)], at
@@ -260,7 +258,7 @@ def _judged(given: Enlarged, run: TrainState, before: NDArray[np.int64], ids: ND
     soft, far = model.assign(model.stored, embedding), outliers(model.stored, model.names, ids)
     made = [mean_confidence(soft, model.calibration), *([far] if far.chosen else [])]
     made += [] if old is None else [trust_of(model, soft, far.chosen)]
-    return Fitted(model, embedding, run.history, run.seed, [run.objective], records(*made))
+    return Fitted(model, embedding, run.history, [run.objective], records(*made))
 
 
 def _decision(given: Enlarged, fitted: Fitted, kinds: Mapping[int, NewKind], ids: NDArray[Any]) -> Update:
@@ -306,7 +304,7 @@ class Updatable:
         seed = replicate_seeds(self.random_state, 1)[0]
         fitted = trained_on(given, ids, seed, self.history_, self.decisions_)
         self.ids_ = ids
-        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        self._take_over(*fitted)
         made = restored(self.decisions_)[Update.name]
         assert isinstance(made, Update)
         return made

@@ -42,13 +42,13 @@ def distances(
 def fill_from_nearest(
     own: tuple[NDArray[np.float32], NDArray[np.bool_]],
     others: tuple[NDArray[np.float32], NDArray[np.bool_]],
-    apart: NDArray[np.float64],
+    apart: NDArray[np.float64] | None,
     donors: int = DONORS,
 ) -> NDArray[np.float32]:
     """A view of shape (rows, columns), missing rows filled with the mean of the nearest others that have it.
 
     `own` and `others` are values and who has them; who has nothing in common with others, which distances of NaN say,
-    gets the mean of columns.
+    gets the mean of columns. Without distances all do.
     """
     (values, has), (theirs, they_have) = own, others
     means = np.zeros(values.shape[1], dtype=np.float32)  # nothing is known of a view that no sample has
@@ -56,7 +56,7 @@ def fill_from_nearest(
         means = theirs[they_have].mean(axis=0, dtype=np.float64).astype(np.float32)
     filled = np.where(has[:, None], values, means)
     (there,), (gone,) = np.nonzero(they_have), np.nonzero(~has)
-    if not len(gone) or not len(there):
+    if apart is None or not len(gone) or not len(there):
         return filled
     # In float32 donors that only rounding tells apart are equally far: a sample has the same ones in any batch.
     far = apart[np.ix_(gone, there)].astype(np.float32)
@@ -81,10 +81,9 @@ class _FilledTable(ClusterNetwork):
     def embed(self, samples: Samples, stored: Samples) -> Tensor:
         own, others = ([view.cpu().numpy() for view in one.values] for one in (samples, stored))
         has, they_have = (one.present.cpu().numpy() for one in (samples, stored))
-        apart = distances(own, has, others, they_have) if self._donors else np.full((len(has), len(they_have)), np.nan)
-        filled, count = [], max(1, self._donors)
+        apart, filled = distances(own, has, others, they_have) if self._donors else None, []
         for v, view in enumerate(own):
-            filled.append(fill_from_nearest((view, has[:, v]), (others[v], they_have[:, v]), apart, count))
+            filled.append(fill_from_nearest((view, has[:, v]), (others[v], they_have[:, v]), apart, self._donors))
         return torch.from_numpy(np.concatenate(filled, axis=1)).to(self.centers)
 
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import FILLS
+from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
 from viewfuse.engine.batches import replicate_seeds
@@ -242,7 +243,7 @@ class URRL(Updatable, MultiViewClusterer):
         self._remember_columns(X, views)
         fitted = fitted._replace(decisions=with_number(fitted.decisions, number))
         fitted = fitted if former is None else renumbered(fitted, former)
-        self._take_over(fitted.model, fitted.embedding, fitted.history, fitted.objectives, fitted.decisions)
+        self._take_over(*fitted)
         self.cluster_names_ = {} if like is None else dict(like.cluster_names_)
         warn_of_empty_clusters(self._clusters(), config.n_clusters, ", or try ", Field("joint_epochs", 0))
         if self.decisions_["joint_stage"]["ended"]:
@@ -323,6 +324,7 @@ class URRL(Updatable, MultiViewClusterer):
         return isinstance(self.n_clusters, str) and self.n_clusters == "auto"
 
     def _config(self) -> Config:
+        check_choice("scaling", self.scaling, ("auto", *KINDS))
         check_choice("fill", self.fill, FILLS)
         check_reduction(self.reduction)
         if not isinstance(self.config, (Config, NoneType)):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.checks import check_samples
-from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.checkpoint import Checkpoint
@@ -37,7 +36,6 @@ from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.rules import SCALINGS
 from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
-from viewfuse.utils.settings import check_choice
 
 
 class Fitted(NamedTuple):
@@ -46,7 +44,6 @@ class Fitted(NamedTuple):
     model: Model
     embedding: Tensor
     history: History
-    seed: int
     objectives: list[float]
     decisions: dict[str, dict[str, Any]]
 
@@ -73,23 +70,18 @@ def fit_models(
     """Scale, search, train and choose: one model per set of samples.
 
     All trainings of all sets, which have equal shapes, are independent of each other: on a GPU they are stacked, on a
-    CPU `n_jobs` of them run side by side.
+    CPU `n_jobs` of them run side by side (`viewfuse.utils.jobs.run_jobs`).
 
     Parameters
     ----------
-    sources : the sets of samples
-    scaling : "auto" begins with one of `SCALINGS`, tries the others where its clusters are not clear, and keeps that
-        of the best clusters
+    scaling : "auto" begins with one of `SCALINGS`, and tries the others where its clusters are not clear
     seeds : per set of samples those of its trainings; the one whose clusters have the highest score is kept
-    known : what is known of the samples, the same for all sets
     begun : a pre-training with which the number of clusters was chosen; a training that would repeat it starts there
-    n_jobs, threads : see `viewfuse.utils.jobs.run_jobs`
     """
     if known is not NOTHING:
         known.check(config.n_clusters)
     for source in sources:
         check_samples(source.reduced, config.n_clusters)
-    check_choice("scaling", scaling, ("auto", *KINDS))
     for source, own in zip(sources, seeds, strict=True):
         n_waiting = len(own) * (len(SCALINGS) if scaling == "auto" else 1) - 1
         check_memory(source.reduced, config, device, n_waiting)
@@ -164,7 +156,7 @@ def _best(search: Search) -> Fitted:
         found += what_became(search.known, run.known, labelled, stored, source.reduced.ids, source.reduced.names)
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, labelled))
-    return Fitted(model, embedding, run.history, run.seed, [one.objective for one in candidates], records(*found))
+    return Fitted(model, embedding, run.history, [one.objective for one in candidates], records(*found))
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:

@@ -344,10 +344,6 @@ class URRLMethod:
         """Q in the paper."""
         return soft_assignment(embedding, network.centers)
 
-    def decode(self, network: Network, embedding: Tensor) -> list[Tensor]:
-        """x-hat in the paper: per view what is expected there, of shape (samples, columns)."""
-        return network.decode(embedding)
-
     def members(self, samples: Samples, stored: Samples) -> Tensor:
         """Training samples in the neighbour lists, of shape (samples, views, list length): donors of missing views."""
         return members_of(samples, samples.present, stored, self.config)[0]

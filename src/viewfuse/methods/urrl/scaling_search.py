@@ -44,14 +44,9 @@ class Trial:
     run: TrainState
     found: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by the network itself
 
-    @property
-    def scaling(self) -> str:
-        """The name of the scaling."""
-        return self.scaler.kind
-
     def candidate(self, labels: NDArray[np.int64]) -> Candidate:
         """A partition that it found, to be compared with others."""
-        return Candidate(self.scaling, labels, self.run.stored.neighbor_ids, self.run.objective)
+        return Candidate(self.scaler.kind, labels, self.run.stored.neighbor_ids, self.run.objective)
 
     @property
     def is_clear(self) -> bool:
@@ -199,16 +194,16 @@ class Search:
 
     def choose(self) -> None:
         """Go on with the scaling whose best clusters have the highest score."""
-        self.clear, tried = self.is_clear, dict.fromkeys(trial.scaling for trial in self.trials)
+        self.clear, tried = self.is_clear, dict.fromkeys(trial.scaler.kind for trial in self.trials)
         self.drop_diverged()
         candidates = [trial.candidate(trial.start()) for trial in self.trials]
         scores = candidate_scores(candidates, self.config.n_clusters, self.known.views)
         self.evidence = {scaling: scores[i] for scaling, i in best_of_each(candidates, scores).items()}
         self.failed = [scaling for scaling in tried if scaling not in self.evidence]
         chosen = best_scaling({one: self.evidence[one] for one in SCALINGS if one in self.evidence} or self.evidence)
-        self.trials.sort(key=lambda trial: trial.scaling != chosen)
+        self.trials.sort(key=lambda trial: trial.scaler.kind != chosen)
         self.found, self.starts = [trial.found for trial in self.trials], [trial.start() for trial in self.trials]
-        self.trials = [trial for trial in self.trials if trial.scaling == chosen]
+        self.trials = [trial for trial in self.trials if trial.scaler.kind == chosen]
 
     def drop_diverged(self) -> None:
         """Leave out trainings that diverged; stop if all did."""
