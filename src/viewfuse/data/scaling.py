@@ -210,7 +210,10 @@ def _confirmed(views: Views, v: int, parts: Sequence[list[int]]) -> list[bool]:
             alike = own * np.mean([own[ids] for ids in near.T], axis=0)
             gains[rows] += np.stack([alike[:, part].sum(axis=1) for part in parts], axis=1) / 2
         counts[rows] += 1
-    return [_is_clear(own, counts[counts > 0], _CONFIRMED) for own in gains[counts > 0].T]
+    if not counts.any():
+        return [False] * len(parts)
+    found = gains[counts > 0] / counts[counts > 0, None]
+    return (found.mean(axis=0) > _CONFIRMED * found.std(axis=0) / np.sqrt(len(found))).tolist()
 
 
 def views_as_a_whole(views: Views) -> tuple[bool, ...]:
@@ -300,9 +303,9 @@ def _overlap(near: NDArray[np.int64], elsewhere: list[NDArray[np.int64]]) -> NDA
     return np.mean([(nearest == others[:, None]).any(axis=2).mean(axis=1) for others in elsewhere], axis=0)
 
 
-def _is_clear(gains: NDArray[np.float64], counts: NDArray[np.int64], errors: float = _CLEARLY) -> bool:
-    """Whether the mean over samples is so many standard errors above zero; `gains` are sums over `counts` views."""
+def _is_clear(gains: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
+    """Whether the mean over samples is clearly above zero; `gains` are sums over `counts` other views."""
     if not len(gains):
         return False
     own = gains / counts
-    return bool(own.mean() > errors * own.std() / np.sqrt(len(own)))
+    return bool(own.mean() > _CLEARLY * own.std() / np.sqrt(len(own)))
