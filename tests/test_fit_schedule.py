@@ -179,6 +179,7 @@ def watched_fit(monkeypatch):
 
     monkeypatch.setattr(scaling_search, "candidate_partitions", found)
     monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+    monkeypatch.setattr(fit_module, "simple_partitions", lambda *_: [])  # test_consensus.py has those
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)
     views = [9.0 * rng.normal(size=(45, w)) + 3.0 * np.arange(45)[:, None] % 4 for w in (4, 6)]

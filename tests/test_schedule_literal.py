@@ -22,7 +22,7 @@ TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 30, "random_state": 0
 @pytest.fixture
 def events(monkeypatch):
     """What happens in a fit, in order."""
-    found, record, judge, writing = [], Training.record, EarlyStopping.judge, checkpoint.writing
+    found, record, judge, write = [], Training.record, EarlyStopping.judge, checkpoint.write_file
 
     def epoch_of(self, stage, terms, seconds):
         (rate,) = {group["lr"] for group in self.adam.param_groups}
@@ -35,7 +35,12 @@ def events(monkeypatch):
 
     monkeypatch.setattr(Training, "record", epoch_of)
     monkeypatch.setattr(EarlyStopping, "judge", look)
-    monkeypatch.setattr(checkpoint, "writing", lambda path: found.append(path.stem) or writing(path))
+
+    def kept(path, text):
+        found.extend([path.stem] * (path.suffix == ".safetensors"))
+        write(path, text)
+
+    monkeypatch.setattr(checkpoint, "write_file", kept)
     monkeypatch.setattr(early_stopping, "_STILL", 0.0)
     monkeypatch.setattr(early_stopping, "_PATIENCE", inf)
     monkeypatch.setattr(early_stopping, "_FALL", inf)

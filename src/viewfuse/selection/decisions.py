@@ -95,7 +95,10 @@ class JointStageLength(Decision):
 
 @dataclass(frozen=True)
 class ClusterSource(Decision):
-    """Who found the clusters, "network", "k-means", "graph", "tree", "earlier", "hints"; the evidence is each score."""
+    """Who found the clusters; the evidence is each score.
+
+    "network", "k-means", "graph", "tree", "earlier", "hints", or "consensus", the vote of all and of simple methods.
+    """
 
     name = "clusters"
 

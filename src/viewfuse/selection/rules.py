@@ -97,10 +97,13 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
     that holds all the rest lose no neighbours, and tell little); or where clusters tell clearly more, which k-means
     does where they overlap so far that every partition loses most neighbours. What is found in the neighbour graph was
     found by looking at these neighbours: it must lose a quarter fewer, and tell more. The tree looks at the embedding
-    as well: it must be better in all three, by 0.04 (results/decisions). All else is judged like k-means.
+    as well: it must be better in all three, by 0.04 (results/decisions). A consensus, in which the network has a
+    vote, must score a little higher. All else is judged like k-means.
     """
     by_cluster, by_sample = fewer_leave(other.score, own.score), fewer_leave(other.agreement, own.agreement)
     more = log(max(other.information, 1e-9) / max(own.information, 1e-9))
+    if found_in == "consensus":
+        return other.score > own.score + 0.005
     if found_in == "tree":
         return min(by_cluster, by_sample, more) > 0.04
     if found_in == "graph":

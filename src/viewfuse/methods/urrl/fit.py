@@ -19,6 +19,7 @@ from viewfuse.engine.training import SILENT, History, Progress, TrainState
 from viewfuse.fitted.batch_effects import batch_effects
 from viewfuse.fitted.model import Model, Source
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.consensus import simple_partitions
 from viewfuse.methods.urrl.hints import what_became
 from viewfuse.methods.urrl.scaling_search import Search, Trial, check_memory, take_over
 from viewfuse.methods.urrl.stages import (
@@ -35,7 +36,10 @@ from viewfuse.selection.confidence import Calibration, mean_confidence
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import Decision, ScalingChoice, Trust
 from viewfuse.selection.rules import SCALINGS
-from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_share
+from viewfuse.selection.scores import candidate_scores, macro_agreement, matched_kappa, matched_share
+
+_AGREED = 0.97
+"""Cohen's kappa with k-means on the filled views from which on there is little to vote about."""
 
 
 class Fitted(NamedTuple):
@@ -132,7 +136,8 @@ def _best(search: Search) -> Fitted:
     scores = candidate_scores(candidates, search.config.n_clusters, search.known.views)
     (best,) = rules.best_of_each(candidates, scores).values()
     trial, run, embedding = trials[best], trials[best].run, embeddings[best]
-    clusters = trial.conclude(labels[best], embedding, [*search.found, trial.found])
+    simple = _simple(search, trial, labels[best])
+    clusters = trial.conclude(labels[best], embedding, [*search.found, trial.found], simple)
     others = [*(own for i, own in enumerate(labels) if i != best), *search.starts]
     scaler, stored, placed = trial.scaler, run.stored, _placed(trial, embedding)
     model = calibrated(source.model(run.method, scaler, stored, run.network), embedding, placed, others)
@@ -157,6 +162,19 @@ def _best(search: Search) -> Fitted:
     if source.before is not None:
         found.append(batch_effects(source.reduced, source.before, labelled))
     return Fitted(model, embedding, run.history, [one.objective for one in candidates], records(*found))
+
+
+def _simple(search: Search, trial: Trial, labels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """What simple methods find, to vote with the network; nothing where k-means finds nearly what the network does.
+
+    They know of no hints, pairs or weights, so they have no vote beside these.
+    """
+    known = search.known
+    is_guided = any(one is not None for one in (known.hints, known.pairs, known.weights, known.views))
+    agrees = matched_kappa(labels, trial.others["k-means"]) >= _AGREED
+    if agrees or is_guided or search.config.center_start != "best":
+        return []
+    return simple_partitions(search.source.reduced, search.config.n_clusters, search.seeds[0])
 
 
 def _placed(trial: Trial, embedding: Tensor) -> NDArray[np.int64]:

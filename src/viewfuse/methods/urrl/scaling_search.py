@@ -22,6 +22,7 @@ from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.consensus import majority
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
 from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.objective import URRLMethod
@@ -69,7 +70,7 @@ class Trial:
     def teach(self, labels: NDArray[np.int64], embedding: Tensor, **more: NDArray[np.int64]) -> ClusterSource:
         """Teach the network a partition that scores clearly higher than its own labels, if it can learn one.
 
-        Those are `others`, which were found without it, and `more` by name.
+        Those are `others`, which were found without it, and `more` by name. A consensus comes last.
         """
         method, ids, known = self.run.method, self.run.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}
@@ -80,7 +81,7 @@ class Trial:
         if known is not UNGUIDED:
             better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
-        for name in sorted(better, key=lambda name: -found[name].score):
+        for name in sorted(better, key=lambda name: (name == "consensus", -found[name].score)):
             centers = centers_of(embedding, others[name], method.n_clusters)
             if centers is not None:
                 self.run.network.centers.data.copy_(centers)
@@ -88,13 +89,21 @@ class Trial:
         return ClusterSource("network", evidence)
 
     def conclude(
-        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]]
-    ) -> ClusterSource:
-        """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach."""
+        self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]],
+        simple: Sequence[NDArray[np.int64]] = (),
+    ) -> ClusterSource:  # fmt: skip
+        """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach.
+
+        Where there are partitions of `simple` methods, they vote with all others.
+        """
         run, ids, k = self.run, self.run.stored.neighbor_ids, self.run.method.n_clusters
         found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
         best = max(range(len(earlier)), key=lambda i: found[i].score)
-        source = self.teach(labels, embedding, **self.tree(embedding), earlier=earlier[best])
+        more = self.tree(embedding)
+        if simple:
+            more["consensus"] = majority(labels, [*self.others.values(), *more.values(), *simple])
+        more["earlier"] = earlier[best]
+        source = self.teach(labels, embedding, **more)
         if run.known.followed is None:
             return source
         placed = clusters(run.method, run.network, embedding).cpu().numpy()

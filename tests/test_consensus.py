@@ -1,0 +1,183 @@
+"""A vote of simple methods with the network: who votes, how votes are counted, and when they change anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score, cohen_kappa_score
+
+from flat import flat
+from viewfuse import URRL, Views
+from viewfuse.errors import Diverged, NotEnoughMemory
+from viewfuse.fitted.model import Source
+from viewfuse.methods.published.filled_kmeans import KNNKMeans
+from viewfuse.methods.published.nemo import NEMO
+from viewfuse.methods.published.pimvc import PIMVC
+from viewfuse.methods.urrl import consensus, fit, scaling_search
+from viewfuse.methods.urrl.consensus import majority, simple_partitions
+from viewfuse.selection.rules import clearly_better
+from viewfuse.selection.scores import Merit
+
+TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2, "pretrain_epochs": 1, "joint_epochs": 0}
+
+
+def groups(n=60, k=3, seed=0):
+    """Groups of unequal sizes in two views of other units, a third of the samples without the second one."""
+    rng = np.random.default_rng(seed)
+    truth = np.sort(rng.choice(k, n, p=np.arange(1, k + 1) / np.arange(1, k + 1).sum()))
+    first = rng.normal(size=(n, 4)) + 6.0 * rng.normal(size=(k, 4))[truth]
+    second = 50.0 * (rng.normal(size=(n, 3)) + 6.0 * rng.normal(size=(k, 3))[truth])
+    mask = np.ones((n, 2), dtype=bool)
+    mask[rng.permutation(n)[: n // 3], 1] = False
+    return truth, Views([first, second], mask=mask)
+
+
+def literal_vote(own, others):
+    """Every numbering is tried; a sample goes where most have it, its own cluster first, then the lowest number."""
+    size = int(max(one.max() for one in (own, *others))) + 1
+    votes = [Counter({int(label): 1.5}) for label in own]
+    for other in others:
+        names = max(permutations(range(size)), key=lambda names: np.sum(own == np.array(names)[other]))
+        for place, label in enumerate(other):
+            votes[place][names[label]] += 1
+    return [min(one, key=lambda label: (-one[label], label)) for one in votes]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_votes_are_those_of_a_literal_count(seed):
+    rng = np.random.default_rng(seed)
+    own = rng.choice(4, 50, p=[0.6, 0.2, 0.15, 0.05])
+    others = [np.where(rng.random(50) < 0.7, (own + shift) % 4, rng.integers(4, size=50)) for shift in range(5)]
+    assert majority(own, others).tolist() == literal_vote(own, others)
+
+
+def test_one_vote_does_not_outdo_ones_own_and_two_do():
+    own, other = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 1, 1])
+    assert majority(own, [other]).tolist() == own.tolist()
+    assert majority(own, [other, own, other]).tolist() == own.tolist()
+    assert majority(own, [other, other]).tolist() == other.tolist()
+    assert majority(own, [other, 1 - other]).dtype == np.int64
+
+
+def test_the_voters_are_the_published_methods_on_the_views_as_they_are_prepared():
+    _, views = groups()
+    prepared = Source.of(views).reduced
+    found = simple_partitions(prepared, 3, 7)
+    wanted = [one(3, random_state=7, reduction="none").fit_predict(prepared) for one in (KNNKMeans, NEMO, PIMVC)]
+    assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
+
+
+@pytest.mark.parametrize("error", [NotEnoughMemory("no room"), Diverged("too far")])
+def test_a_method_that_fails_has_no_vote(monkeypatch, error):
+    def fails(self, X, y=None):
+        raise error
+
+    monkeypatch.setattr(NEMO, "fit", fails)
+    assert len(simple_partitions(groups()[1], 3, 0)) == 2
+
+
+def test_a_method_without_an_empty_cluster_of_its_own_warns_of_nothing():
+    views = Views([np.repeat(np.eye(3), 4, axis=0), np.ones((12, 1))])
+    assert len(simple_partitions(views, 3, 0)) == 3
+
+
+def test_very_many_samples_have_no_vote(monkeypatch):
+    assert consensus._ROWS == 3_000
+    monkeypatch.setattr(consensus, "_ROWS", 60)
+    assert len(simple_partitions(groups(60)[1], 3, 0)) == 3
+    assert simple_partitions(groups(61)[1], 3, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "better"),
+    [
+        (Merit(0.506, 0.1, 0.1), True),
+        (Merit(0.504, 0.9, 9.0), False),
+        (Merit(0.496, 0.9, 9.0), False),
+    ],
+)
+def test_a_consensus_must_score_a_little_higher(other, better):
+    assert clearly_better(other, Merit(0.5, 0.5, 1.0), "consensus") == better
+
+
+@pytest.fixture
+def voted(monkeypatch):
+    """A function that fits with these votes, and tells who was asked for any."""
+    asked = []
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+
+    def fitted(votes, views, effort="auto", config=None, **given):
+        def simple(*args):
+            asked.append(args)
+            return votes
+
+        monkeypatch.setattr(fit, "simple_partitions", simple)
+        params = flat(**TINY, **(config or {}), scaling="standard", random_state=3, effort=effort)
+        return URRL(3, **params).fit(views, **given), asked
+
+    return fitted
+
+
+def wrong(truth):
+    return np.random.default_rng(1).permutation(truth)
+
+
+def test_what_all_others_agree_on_is_taught(voted, monkeypatch):
+    truth, views = groups()
+    alone = lambda other, own, found_in: found_in == "consensus" and clearly_better(other, own, found_in)  # noqa: E731
+    monkeypatch.setattr(scaling_search, "clearly_better", alone)
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: {"k-means": wrong(truth)})
+    monkeypatch.setattr(fit, "_placed", lambda trial, z: wrong(truth)[::-1].copy())
+    model, [(prepared, k, seed)] = voted([truth] * 4, views)
+    assert (prepared.names, k, seed) == (views.names, 3, 3)
+    clusters = model.decisions_["clusters"]
+    assert clusters["chosen"] == "consensus"
+    assert list(clusters["evidence"]) == ["network", "k-means", "consensus", "earlier"]
+    assert "those of a vote of the network, simple methods and the graph of neighbours, which" in clusters["why"]
+    assert adjusted_rand_score(truth, model.labels_) > 0.85 > 0.1 > adjusted_rand_score(truth, wrong(truth))
+
+
+def test_a_partition_that_is_clearly_better_comes_before_a_consensus(voted, monkeypatch):
+    truth, views = groups()
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: {"k-means": truth})
+    merits = {3: Merit(0.1, 0.1, 0.1), 4: Merit(0.8, 0.8, 0.8)}
+    monkeypatch.setattr(scaling_search, "merits", lambda parts, *_: [merits[3], *[merits[4]] * (len(parts) - 1)])
+    monkeypatch.setattr(fit, "_placed", lambda trial, z: wrong(truth))
+    model, asked = voted([truth] * 3, views)
+    assert len(asked) == 1
+    assert model.decisions_["clusters"]["chosen"] == "k-means"
+    monkeypatch.setattr(scaling_search, "clearly_better", lambda other, own, found_in: found_in == "consensus")
+    assert voted([truth] * 3, views)[0].decisions_["clusters"]["chosen"] == "consensus"
+
+
+@pytest.mark.parametrize(("differ", "votes"), [(1, 0), (2, 1), (30, 1)])
+def test_there_is_no_vote_where_k_means_finds_nearly_the_same(voted, monkeypatch, differ, votes):
+    truth, views = groups()
+    own = (np.arange(60) >= 20) * 1 + (np.arange(60) >= 40)
+    other = np.where(np.arange(60) < differ, 1, own)
+    assert (cohen_kappa_score(own, other) >= 0.97) == (not votes)
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: {"k-means": other})
+    monkeypatch.setattr(fit, "_placed", lambda trial, z: own)
+    assert len(voted([truth], views)[1]) == votes
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"y": [0, 1, 2] + [-1] * 57},
+        {"must_link": [(0, 1)]},
+        {"sample_weight": np.arange(1.0, 61.0)},
+        {"view_weights": {"view_0": 2}},
+        {"config": {"center_start": "ward"}},
+    ],
+)
+def test_simple_methods_have_no_vote_beside_what_they_do_not_know(voted, monkeypatch, given):
+    truth, views = groups()
+    find = scaling_search.candidate_partitions
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *a: {**find(*a), "k-means": wrong(truth)})
+    assert len(voted([truth], views)[1]) == 1
+    _, asked = voted([truth], views, **given)
+    assert len(asked) == 1
