@@ -203,13 +203,12 @@ class PublishedMethod(MultiViewClusterer):
             raise NotEnoughMemory(f"a network of these widths is too large ({error}); choose smaller ones") from None
         what = f"the network of {type(self).__name__} with its gradients"
         memory.require(network_bytes(network), what, "choose narrower layers, or reduce wide views first")
-        if can_stack(network):
-            network = network.to_empty(device="cpu")
-            self.start(network, seed)
-            return network
         with torch.random.fork_rng([]):
             torch.manual_seed(generator_for_start(seed).initial_seed())
-            return self.network(widths).to(torch.float32)
+            network = self.network(widths).to(torch.float32)
+        if can_stack(network):
+            self.start(network, seed)
+        return network
 
     def _plain_params(self) -> dict[str, Any]:
         return checked(self).get_params(deep=False)
