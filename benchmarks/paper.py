@@ -100,7 +100,7 @@ def clusters() -> dict[str, Any]:
 
 def new_samples() -> dict[str, Any]:
     """New samples of Handwritten by the number of views that they have; and all sets where they were measured."""
-    with (RESULTS / "handwritten_new.csv").open(newline="") as file:
+    with (RESULTS / "handwritten" / "new.csv").open(newline="") as file:
         lines = [[float(cell) for cell in row[2:]] for row in csv.reader(file)]
     cells = [str(Score(mean(one), stdev(one))) for one in zip(*lines, strict=True)]
     path = RESULTS / "patterns" / "patterns.csv"

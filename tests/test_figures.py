@@ -262,18 +262,18 @@ def decided() -> Iterator[tuple[str, str]]:
 
 
 def handwritten() -> Iterator[tuple[str, str]]:
-    page, names = "results/README.md", ("device", "seed", "acc", "nmi", "ari", "seconds")
-    first = csv("handwritten.csv", *names)
-    parts = [first[first.device == "cpu"], first[first.device != "cpu"], csv("handwritten_engine.csv", *names)]
+    page, names = "results/handwritten/README.md", ("device", "seed", "acc", "nmi", "ari", "seconds")
+    first = csv("handwritten/fit.csv", *names)
+    parts = [first[first.device == "cpu"], first[first.device != "cpu"], csv("handwritten/engine.csv", *names)]
     for part in parts:
         yield page, row(str(len(part)), *(spread(part[name], 2) for name in ("acc", "nmi", "ari")))
-    for file in ("handwritten_standard.csv", "handwritten_auto.csv"):
+    for file in ("handwritten/standard.csv", "handwritten/auto.csv"):
         part = csv(file)
         seconds = f"{part.seconds.min():.0f} to {part.seconds.max():.0f}"
         yield page, row(str(len(part)), *(spread(part[name], 2) for name in ("accuracy", "nmi", "ari")), seconds)
-    new = csv("handwritten_new.csv", "device", "seed", *"abcdefgh")
+    new = csv("handwritten/new.csv", "device", "seed", *"abcdefgh")
     yield page, row(str(len(new)), *(spread(new[name], 2) for name in "abcdefgh"))
-    keep = csv("handwritten_keep.csv", "device", "seed", *"abcdefg")
+    keep = csv("handwritten/keep.csv", "device", "seed", *"abcdefg")
     yield page, row("accuracy %", *(spread(keep[name], 2) for name in "abcdefg"))
     yield "docs/command-line.md", row("accuracy %", *(spread(keep[name]) for name in "bcdefg"))
 

@@ -1,8 +1,8 @@
 """Measure the default settings on Handwritten, half of the samples without four of their six views.
 
-    python -m benchmarks.studies.handwritten fit 0 1 2 3 4 >> results/handwritten.csv
-    python -m benchmarks.studies.handwritten new 0 1 2 3 4 >> results/handwritten_new.csv
-    python -m benchmarks.studies.handwritten keep 0 1 2 3 4 >> results/handwritten_keep.csv
+    python -m benchmarks.studies.handwritten fit 0 1 2 3 4 >> results/handwritten/fit.csv
+    python -m benchmarks.studies.handwritten new 0 1 2 3 4 >> results/handwritten/new.csv
+    python -m benchmarks.studies.handwritten keep 0 1 2 3 4 >> results/handwritten/keep.csv
 
 `fit` clusters all samples; a line is: device, seed, accuracy, NMI, ARI, seconds. `new` fits 80 % of the samples and
 places the others; a line is: device, seed, accuracy of the fitted, accuracy of the new, then of the new with 1, 2, ...

@@ -1,4 +1,4 @@
-"""What each kind of evidence is worth: the rule of docs/decisions.md, whole and in parts, on the runs of scalings.csv.
+"""What each kind of evidence is worth: the rule of 2026-11-15, whole and in parts, on the runs of scalings.csv.
 
     python -m benchmarks.studies.decisions.ablation
 

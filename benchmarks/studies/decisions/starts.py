@@ -1,4 +1,4 @@
-"""Which k-means solution the joint stage should begin with: the table of docs/decisions.md, from starts.csv.
+"""Which k-means solution the joint stage should begin with, by the rule of 2026-11-15, from starts.csv.
 
 Rows of starts.csv: per data set, missing rate, mask and scaling the 21 k-means solutions (0 is from Ward's clusters,
 the others from k-means++ starts) in the embedding after half of pre-training, where the scaling is chosen, and after

@@ -43,7 +43,7 @@ _HALVED = _UNKNOWN ** (1 / 3)
 _CRISP = 0.76
 """Where Gaussians are split with more agreement than this, any crisp split may come for free (results/clusters)."""
 NO_BORDER = 0.995
-"""Sides that agree so well have no border whose density would tell anything (results/clusters)."""
+"""Sides that agree so well have no border whose density would tell anything."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Contrast(NamedTuple):
 
         One view alone has none unless it is clear. Without a second view to confirm it, neighbours must cross e times
         as rarely as in Gaussians, the split must be stronger than the agreement in these, and its border sparser than
-        the rest: so are no heavy tails, curves or single factors of one view (results/clusters).
+        the rest: so are no heavy tails, curves or single factors of one view.
         """
         null = float(np.mean(self.nulls))
         found = (crossing(null) - crossing(self.agreement)) * self.weight

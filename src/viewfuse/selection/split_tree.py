@@ -101,9 +101,9 @@ def strongest(found: Iterable[Split]) -> float:
 def tested(one: Split, strongest: float) -> bool:
     """Whether a split stands: strong enough for the set, clearer than in Gaussians, with a valley where one is needed.
 
-    A share of 0.4 or 0.5 of the strongest is about as good as 0.45 (results/clusters). As networks bend what they see,
-    it is also stronger than 0.45 of the agreement in Gaussians: data without clusters were split with up to 0.42 of it
-    (heavy tails), Gaussians with five factors with 0.25, noise of many columns with 0.
+    A share of 0.4 or 0.5 of the strongest is about as good as 0.45. As networks bend what they see, it is also stronger
+    than 0.45 of the agreement in Gaussians: data without clusters were split with up to 0.42 of it (heavy tails),
+    Gaussians with five factors with 0.25, noise of many columns with 0.
     """
     strong_enough = one.strength >= 0.45 * strongest and _is_clear(one)
     return strong_enough and not lacks_valley(one)
