@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,14 @@ from sklearn.metrics import adjusted_rand_score
 from viewfuse import URRL, Config
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.selection import linkage
-from viewfuse.selection.linkage import candidate_partitions, graph_clusters, tree_clusters, view_graph
+from viewfuse.selection.linkage import (
+    candidate_partitions,
+    graph_clusters,
+    principal,
+    tree_clusters,
+    unequal_clusters,
+    view_graph,
+)
 
 
 def made(sizes, seed=0, apart=6.0, missing=0.3):
@@ -90,6 +98,49 @@ def test_the_tree_of_an_embedding_finds_unequal_groups_unless_there_are_too_many
     assert tree_clusters(embedding, samples.neighbor_ids, 1, 0) is None
     monkeypatch.setattr(linkage, "_TREE_ROWS", 92)
     assert tree_clusters(embedding, samples.neighbor_ids, 3, 0) is None
+
+
+def literal_linkage(points, n_clusters, least):
+    """The two groups that are nearest on average join, until so many large ones would no longer be left."""
+    groups, found = [[i] for i in range(len(points))], None
+    far = lambda a, b: np.mean([np.linalg.norm(points[i] - points[j]) for i in a for j in b])  # noqa: E731
+    while len(groups) >= n_clusters:
+        large = [list(own) for own in groups if len(own) >= least]
+        if len(large) == n_clusters:
+            found = large
+        if len(groups) == 1:
+            break
+        first, second = min(combinations(range(len(groups)), 2), key=lambda pair: far(*(groups[g] for g in pair)))
+        groups[first] += groups.pop(second)
+    if found is None:
+        return None
+    nearest = [min((np.linalg.norm(p - points[i]), g) for g, own in enumerate(found) for i in own)[1] for p in points]
+    return np.array(nearest)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unequal_clusters_are_those_of_average_linkage_whose_small_groups_go_to_the_nearest(seed):
+    rng, sizes = np.random.default_rng(seed), (24, 9, 5, 2)
+    centers = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 8.0], [30.0, 30.0]])  # the last two samples are outliers
+    points = np.repeat(centers, sizes, axis=0) + rng.normal(size=(40, 2))
+    found = unequal_clusters(torch.from_numpy(points), 3)
+    assert found.dtype == np.int64
+    scaled = principal(torch.from_numpy(points)).numpy()
+    wanted = literal_linkage(scaled, 3, 5)
+    assert adjusted_rand_score(wanted, found) == 1.0
+    assert sorted(np.bincount(found)) == sorted(np.bincount(wanted))
+    assert adjusted_rand_score(np.repeat([0, 1, 2], sizes[:3]), found[:38]) > 0.8
+
+
+def test_there_are_no_unequal_clusters_where_no_cut_has_as_many_groups(monkeypatch):
+    points = torch.randn(19, 2, generator=torch.Generator().manual_seed(0))
+    assert unequal_clusters(points, 1) is None
+    assert unequal_clusters(points, 20) is None
+    assert unequal_clusters(points, 4) is None  # four groups of five need twenty samples
+    assert unequal_clusters(torch.zeros(19, 2), 3) is None  # all join at once
+    assert unequal_clusters(points, 2) is not None
+    monkeypatch.setattr(linkage, "_TREE_ROWS", 18)
+    assert unequal_clusters(points, 2) is None
 
 
 @pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32, 2**40 + 2**31 + 7])

@@ -143,7 +143,8 @@ def test_what_was_found_before_a_joint_stage_that_ruins_it_stays(blobs, monkeypa
     monkeypatch.setattr(
         scaling_search, "candidate_partitions", lambda samples, k, seed, *_: {"k-means": np.repeat([0, 1, 2], 20)}
     )
-    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+    for name in ("tree_clusters", "unequal_clusters"):
+        monkeypatch.setattr(scaling_search, name, lambda *_: None)
     before = []
 
     def ruined(runs, **_):

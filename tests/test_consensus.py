@@ -107,7 +107,8 @@ def test_a_consensus_must_score_a_little_higher(other, better):
 def voted(monkeypatch):
     """A function that fits with these votes, and tells who was asked for any."""
     asked = []
-    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+    for name in ("tree_clusters", "unequal_clusters"):
+        monkeypatch.setattr(scaling_search, name, lambda *_: None)
 
     def fitted(votes, views, effort="auto", config=None, **given):
         def simple(*args):

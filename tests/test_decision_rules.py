@@ -75,6 +75,18 @@ def test_when_another_partition_takes_the_place_of_the_networks(other, better, o
 
 
 @pytest.mark.parametrize(
+    ("other", "better"),
+    [
+        (Merit(0.1, 0.534, 0.924), True),  # 0.466 leave: 0.5 / exp(0.07) is 0.4662; exp(-0.08) is 0.9231
+        (Merit(0.9, 0.533, 9.0), False),
+        (Merit(0.9, 0.9, 0.923), False),
+    ],
+)
+def test_average_linkage_may_tell_less_where_fewer_neighbours_leave(other, better):
+    assert rules.clearly_better(other, Merit(0.5, 0.5, 1.0), "linkage") == better
+
+
+@pytest.mark.parametrize(
     ("own", "other", "better", "of_graph", "of_tree"),
     [
         (Merit(0.9, 0.9, 2.0), Merit(0.1, 0.1, 2.10), False, False, False),  # 2 * exp(0.05) is 2.1025

@@ -178,7 +178,8 @@ def watched_fit(monkeypatch):
         return {"k-means": references[-1]}
 
     monkeypatch.setattr(scaling_search, "candidate_partitions", found)
-    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
+    for name in ("tree_clusters", "unequal_clusters"):
+        monkeypatch.setattr(scaling_search, name, lambda *_: None)
     monkeypatch.setattr(fit_module, "simple_partitions", lambda *_: [])  # test_consensus.py has those
     monkeypatch.setattr(rules, "CLEAR", np.inf)
     rng = np.random.default_rng(5)

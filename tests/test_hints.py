@@ -411,18 +411,25 @@ def test_the_network_takes_the_centres_of_the_classes(monkeypatch):
     assert np.mean(model.labels_ == wanted) > 0.8
 
 
-def test_clusters_of_the_tree_have_the_numbers_of_the_classes_that_are_followed(monkeypatch):
+def test_clusters_in_the_embedding_have_the_numbers_of_the_classes_that_are_followed(monkeypatch):
     found = np.array([2, 2, 2, 0, 0, 1, 1])
     monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: found)
+    monkeypatch.setattr(scaling_search, "unequal_clusters", lambda *_: (found + 1) % 3)
     stored = SimpleNamespace(neighbor_ids=None)
     run = SimpleNamespace(method=SimpleNamespace(n_clusters=3), known=Guidance(), seed=0, stored=stored)
     trial = SimpleNamespace(run=run)
-    assert scaling_search.Trial.tree(trial, None)["tree"].tolist() == found.tolist()
+    own = scaling_search.Trial.in_embedding(trial, None)
+    assert {name: one.tolist() for name, one in own.items()} == {
+        "tree": found.tolist(),
+        "linkage": [0, 0, 0, 1, 1, 2, 2],
+    }
     classes, doubted = torch.tensor([0, 1, 1, -1, -1, -1, 2]), torch.arange(7) % 3 > 0
     run.known = Guidance(classes, doubted)
-    assert scaling_search.Trial.tree(trial, None)["tree"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: None)
-    assert scaling_search.Trial.tree(trial, None) == {}
+    own = scaling_search.Trial.in_embedding(trial, None)
+    assert [one.tolist() for one in own.values()] == [[0, 0, 0, 1, 1, 2, 2]] * 2
+    for name in ("tree_clusters", "unequal_clusters"):
+        monkeypatch.setattr(scaling_search, name, lambda *_: None)
+    assert scaling_search.Trial.in_embedding(trial, None) == {}
 
 
 def test_a_cluster_that_holds_another_class_is_said():

@@ -65,6 +65,7 @@ def words(decision: Decision, spell: Spell = str) -> str:
             found = {
                 "graph": "the graph of neighbours in all views", "tree": "the tree of its embedding",
                 "hints": "the hints", "k-means": "k-means on the filled views", "earlier": "an earlier stage",
+                "linkage": "average linkage of its embedding, which asks for no even sizes",
                 "consensus": "a vote of the network, simple methods and the graph of neighbours",
             }[source]  # fmt: skip
             why = "more are with their class" if source == "hints" else "neighbours stay together better there"

@@ -97,7 +97,8 @@ class JointStageLength(Decision):
 class ClusterSource(Decision):
     """Who found the clusters; the evidence is each score.
 
-    "network", "k-means", "graph", "tree", "earlier", "hints", or "consensus", the vote of all and of simple methods.
+    "network", "k-means", "graph", "tree", "linkage", "earlier", "hints", or "consensus", the vote of all and of simple
+    methods.
     """
 
     name = "clusters"

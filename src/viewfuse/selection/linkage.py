@@ -20,10 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.linalg import qr
 from scipy.optimize import minimize
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import eigsh
+from scipy.spatial import cKDTree
 from sklearn.decomposition import PCA
 from torch import Tensor
 
@@ -162,6 +164,8 @@ _GRAPH_ROWS = 20_000
 _TREE_ROWS = 5_000
 """More samples need all distances between them, more than 100 MB."""
 _TAUGHT_ROWS = 5_000
+LEAST_GROUP = 5
+"""Samples of a group that may be a cluster of unequal ones."""
 _LEARNED = 0.9
 """Share of the samples that must fall into their cluster: what an embedding does not hold cannot be taught."""
 
@@ -181,6 +185,26 @@ def tree_clusters(embedding: Tensor, neighbor_ids: Tensor, n_clusters: int, seed
     if not 1 < n_clusters <= len(embedding) <= _TREE_ROWS:
         return None
     return cluster_tree(principal(embedding), neighbor_ids, seed % 2**32).cut(n_clusters)
+
+
+def unequal_clusters(embedding: Tensor, n_clusters: int) -> NDArray[np.int64] | None:
+    """Average linkage of an embedding, which asks for no even sizes, of shape (samples,); None of very many samples.
+
+    It is cut where so many groups have `LEAST_GROUP` samples; those of smaller groups, which would be outliers, belong
+    where their nearest sample in a larger one does. None as well where no cut has as many groups.
+    """
+    if not 1 < n_clusters <= len(embedding) <= _TREE_ROWS:
+        return None
+    points = principal(embedding).cpu().numpy()
+    merges = linkage(points, "average")
+    for count in range(n_clusters, len(points) + 1):
+        labels = fcluster(merges, count, "maxclust") - 1
+        large = np.flatnonzero(np.bincount(labels) >= LEAST_GROUP)
+        if len(large) == n_clusters:
+            inside = np.flatnonzero(np.isin(labels, large))
+            nearest = inside[cKDTree(points[inside]).query(points)[1]]
+            return np.searchsorted(large, labels[nearest]).astype(np.int64)
+    return None
 
 
 def graph_clusters(graph: csr_array, n_clusters: int) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
 from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.stages import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
-from viewfuse.selection.linkage import candidate_partitions, centers_of, tree_clusters
+from viewfuse.selection.linkage import candidate_partitions, centers_of, tree_clusters, unequal_clusters
 from viewfuse.selection.rules import SCALINGS, STABLE, are_clear, best_of_each, best_scaling, clearly_better
 from viewfuse.selection.scores import Candidate, agreement, candidate_scores, matched_kappa, merits
 from viewfuse.utils.settings import Field, Setting
@@ -70,7 +70,8 @@ class Trial:
     def teach(self, labels: NDArray[np.int64], embedding: Tensor, **more: NDArray[np.int64]) -> ClusterSource:
         """Teach the network a partition that scores clearly higher than its own labels, if it can learn one.
 
-        Those are `others`, which were found without it, and `more` by name. A consensus comes last.
+        Those are `others`, which were found without it, and `more` by name. A consensus comes last; average linkage
+        comes first where it is better than what would.
         """
         method, ids, known = self.run.method, self.run.stored.neighbor_ids, self.run.known
         others = {**self.others, **more} if method.config.center_start == "best" else {}
@@ -81,7 +82,10 @@ class Trial:
         if known is not UNGUIDED:
             better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
-        for name in sorted(better, key=lambda name: (name == "consensus", -found[name].score)):
+        better.sort(key=lambda name: (name == "consensus", -found[name].score))
+        if "linkage" in better and clearly_better(found["linkage"], found[better[0]], found_in="linkage"):
+            better.insert(0, "linkage")
+        for name in better:
             centers = centers_of(embedding, others[name], method.n_clusters)
             if centers is not None:
                 self.run.network.centers.data.copy_(centers)
@@ -92,14 +96,14 @@ class Trial:
         self, labels: NDArray[np.int64], embedding: Tensor, earlier: Sequence[NDArray[np.int64]],
         simple: Sequence[NDArray[np.int64]] = (),
     ) -> ClusterSource:  # fmt: skip
-        """Teach what is best at the end: also the tree, the best of earlier partitions, or what the hints teach.
+        """Teach what is best at the end: also what is in the embedding, in earlier partitions, or in the hints.
 
         Where there are partitions of `simple` methods, they vote with all others.
         """
         run, ids, k = self.run, self.run.stored.neighbor_ids, self.run.method.n_clusters
         found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
         best = max(range(len(earlier)), key=lambda i: found[i].score)
-        more = self.tree(embedding)
+        more = self.in_embedding(embedding)
         if simple:
             more["consensus"] = majority(labels, [*self.others.values(), *more.values(), *simple])
         more["earlier"] = earlier[best]
@@ -113,13 +117,17 @@ class Trial:
         run.network.centers.data.copy_(centers)
         return replace(source, chosen="hints")
 
-    def tree(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
-        """The clusters of the tree of an embedding, by the name "tree", with the numbers of the known classes."""
+    def in_embedding(self, embedding: Tensor) -> dict[str, NDArray[np.int64]]:
+        """By name what the tree and average linkage of an embedding find, with the numbers of the known classes."""
         k, classes = self.run.method.n_clusters, self.run.known.followed
-        found = tree_clusters(embedding, self.run.stored.neighbor_ids, k, self.run.seed)
-        if found is None:
-            return {}
-        return {"tree": found if classes is None else class_numbers(found, classes.cpu().numpy(), k)[found]}
+        ways = {
+            "tree": tree_clusters(embedding, self.run.stored.neighbor_ids, k, self.run.seed),
+            "linkage": unequal_clusters(embedding, k),
+        }
+        found = {name: own for name, own in ways.items() if own is not None}
+        if classes is not None:
+            found = {name: class_numbers(own, classes.cpu().numpy(), k)[own] for name, own in found.items()}
+        return found
 
     def _keeps_known(self, other: NDArray[np.int64], labels: NDArray[np.int64]) -> bool:
         """Whether another partition agrees with as many hints and pairs, or fewer by one standard error at most."""
