@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import linkage
 from scipy.linalg import qr
 from scipy.optimize import minimize
 from scipy.sparse import coo_array, csr_array, diags_array
@@ -197,14 +197,15 @@ def unequal_clusters(embedding: Tensor, n_clusters: int) -> NDArray[np.int64] | 
         return None
     points = principal(embedding).cpu().numpy()
     merges = linkage(points, "average")
-    for count in range(n_clusters, len(points) + 1):
-        labels = fcluster(merges, count, "maxclust") - 1
-        large = np.flatnonzero(np.bincount(labels) >= LEAST_GROUP)
-        if len(large) == n_clusters:
-            inside = np.flatnonzero(np.isin(labels, large))
-            nearest = inside[cKDTree(points[inside]).query(points)[1]]
-            return np.searchsorted(large, labels[nearest]).astype(np.int64)
-    return None
+    pairs, large = merges[:, :2].astype(np.int64), np.append(np.ones(len(points)), merges[:, 3]) >= LEAST_GROUP
+    more = large[pairs].sum(axis=1) - large[len(points) :]  # large groups of which there is one more before each merge
+    (cuts,) = np.nonzero(1 + np.cumsum(more[::-1]) == n_clusters)  # into two groups, three, ...
+    if not len(cuts):
+        return None
+    labels = Tree(np.arange(len(points)), pairs).cut(int(cuts[0]) + 2)
+    inside = np.flatnonzero((np.bincount(labels) >= LEAST_GROUP)[labels])
+    nearest = inside[cKDTree(points[inside]).query(points)[1]]
+    return in_order_met(labels[nearest])
 
 
 def graph_clusters(graph: csr_array, n_clusters: int) -> NDArray[np.int64]:
