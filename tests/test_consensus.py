@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections import Counter
 from itertools import permutations
 
@@ -11,7 +13,8 @@ from sklearn.metrics import adjusted_rand_score, cohen_kappa_score
 
 from flat import flat
 from viewfuse import URRL, Views
-from viewfuse.errors import Diverged, NotEnoughMemory
+from viewfuse.data.side_information.batch_labels import batch_added
+from viewfuse.errors import Diverged, EmptyClusterWarning, NotEnoughMemory
 from viewfuse.fitted.model import Source
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.methods.published.nemo import NEMO
@@ -20,6 +23,7 @@ from viewfuse.methods.urrl import consensus, fit, scaling_search
 from viewfuse.methods.urrl.consensus import majority, simple_partitions
 from viewfuse.selection.rules import clearly_better
 from viewfuse.selection.scores import Merit
+from viewfuse.utils.console import quiet, warn
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2, "pretrain_epochs": 1, "joint_epochs": 0}
 
@@ -89,6 +93,40 @@ def test_very_many_samples_have_no_vote(monkeypatch):
     monkeypatch.setattr(consensus, "_ROWS", 60)
     assert len(simple_partitions(groups(60)[1], 3, 0)) == 3
     assert simple_partitions(groups(61)[1], 3, 0) == []
+
+
+def test_nor_have_very_many_columns(monkeypatch):
+    assert consensus._COLUMNS == 500
+    monkeypatch.setattr(consensus, "_COLUMNS", 4)
+    assert len(simple_partitions(groups()[1], 3, 0)) == 3
+    monkeypatch.setattr(consensus, "_COLUMNS", 3)
+    assert simple_partitions(groups()[1], 3, 0) == []
+
+
+def test_warnings_of_other_threads_are_heard_while_methods_vote(monkeypatch):
+    filters, seen = list(warnings.filters), []
+    monkeypatch.setattr(NEMO, "fit_predict", lambda self, X: seen.append(list(warnings.filters)))
+    simple_partitions(groups()[1], 3, 0)
+    assert seen == [filters]
+    elsewhere = threading.Thread(target=warn, args=(EmptyClusterWarning("heard"),))
+    with pytest.warns(EmptyClusterWarning) as heard, quiet():
+        warn(EmptyClusterWarning("not heard"))
+        elsewhere.start()
+        elsewhere.join()
+    warned = [str(one.message) for one in heard]
+    assert warned == ["heard"]
+    with pytest.warns(EmptyClusterWarning, match="again"):
+        warn(EmptyClusterWarning("again"))
+
+
+def test_effects_of_batches_are_not_taken_out_again(monkeypatch):
+    _, views = groups()
+    given, seen = batch_added(views, np.arange(60) % 2, views), []
+    for method in (KNNKMeans, NEMO, PIMVC):
+        monkeypatch.setattr(method, "fit_predict", lambda self, X: seen.append(X))
+    simple_partitions(given, 3, 0)
+    assert given.batch is not None
+    assert [(one.names, one.batch) for one in seen] == [(views.names, None)] * 3
 
 
 @pytest.mark.parametrize(
