@@ -64,6 +64,7 @@ def test_one_vote_does_not_outdo_ones_own_and_two_do():
     assert majority(own, [other, own, other]).tolist() == own.tolist()
     assert majority(own, [other, other]).tolist() == other.tolist()
     assert majority(own, [other, 1 - other]).dtype == np.int64
+    assert majority(np.zeros(6, dtype=np.int64), [other, other]).tolist() in (other.tolist(), (1 - other).tolist())
 
 
 def test_the_voters_are_the_published_methods_on_the_views_as_they_are_prepared():
@@ -109,24 +110,24 @@ def test_warnings_of_other_threads_are_heard_while_methods_vote(monkeypatch):
     simple_partitions(groups()[1], 3, 0)
     assert seen == [filters]
     elsewhere = threading.Thread(target=warn, args=(EmptyClusterWarning("heard"),))
-    with pytest.warns(EmptyClusterWarning) as heard, quiet():
-        warn(EmptyClusterWarning("not heard"))
-        elsewhere.start()
-        elsewhere.join()
-    warned = [str(one.message) for one in heard]
-    assert warned == ["heard"]
+    with quiet():
+        warn(EmptyClusterWarning("not heard, as an error neither"))
+        with warnings.catch_warnings(record=True, action="always") as heard:
+            elsewhere.start()
+            elsewhere.join()
+    assert [str(one.message) for one in heard] == ["heard"]
     with pytest.warns(EmptyClusterWarning, match="again"):
         warn(EmptyClusterWarning("again"))
 
 
-def test_effects_of_batches_are_not_taken_out_again(monkeypatch):
+def test_what_was_prepared_is_not_prepared_again(monkeypatch):
     _, views = groups()
     given, seen = batch_added(views, np.arange(60) % 2, views), []
     for method in (KNNKMeans, NEMO, PIMVC):
-        monkeypatch.setattr(method, "fit_predict", lambda self, X: seen.append(X))
+        monkeypatch.setattr(method, "fit_predict", lambda self, X: seen.append((self.reduction, X)))
     simple_partitions(given, 3, 0)
     assert given.batch is not None
-    assert [(one.names, one.batch) for one in seen] == [(views.names, None)] * 3
+    assert [(how, one.names, one.batch) for how, one in seen] == [("none", views.names, None)] * 3
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,24 @@ def test_what_all_others_agree_on_is_taught(voted, monkeypatch):
     assert list(clusters["evidence"]) == ["network", "k-means", "consensus", "earlier"]
     assert "those of a vote of the network, simple methods and the graph of neighbours, which" in clusters["why"]
     assert adjusted_rand_score(truth, model.labels_) > 0.85 > 0.1 > adjusted_rand_score(truth, wrong(truth))
+
+
+def test_all_that_the_fit_has_found_votes_with_the_best_of_its_networks(voted, monkeypatch):
+    truth, views = groups()
+    votes = {name: np.roll(truth, shift) for shift, name in enumerate(("tree", "k-means", "graph", "simple"), 3)}
+    heard = []
+    monkeypatch.setattr(scaling_search, "majority", lambda own, others: heard.append((own, others)) or own)
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: votes["tree"])
+    others = {name: votes[name] for name in ("k-means", "graph")}
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: others)
+    placed = lambda trial, z: votes["k-means"] if trial.run.seed == 3 else truth  # noqa: E731
+    monkeypatch.setattr(fit, "_placed", placed)
+    monkeypatch.setattr(fit, "candidate_scores", lambda found, *_: [float((x.labels == truth).all()) for x in found])
+    _, asked = voted([votes["simple"]], views, config={"n_init": 2})
+    assert [seed for *_, seed in asked] == [3]
+    ((own, partitions),) = heard
+    assert own.tolist() == truth.tolist()
+    assert [x.tolist() for x in partitions] == [votes[x].tolist() for x in ("k-means", "graph", "tree", "simple")]
 
 
 def test_a_partition_that_is_clearly_better_comes_before_a_consensus(voted, monkeypatch):
