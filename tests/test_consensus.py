@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections import Counter
 from itertools import permutations
 
@@ -11,7 +13,8 @@ from sklearn.metrics import adjusted_rand_score, cohen_kappa_score
 
 from flat import flat
 from viewfuse import URRL, Views
-from viewfuse.errors import Diverged, NotEnoughMemory
+from viewfuse.data.side_information.batch_labels import batch_added
+from viewfuse.errors import Diverged, EmptyClusterWarning, NotEnoughMemory
 from viewfuse.fitted.model import Source
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.methods.published.nemo import NEMO
@@ -20,6 +23,7 @@ from viewfuse.methods.urrl import consensus, fit, scaling_search
 from viewfuse.methods.urrl.consensus import majority, simple_partitions
 from viewfuse.selection.rules import clearly_better
 from viewfuse.selection.scores import Merit
+from viewfuse.utils.console import quiet, warn
 
 TINY = {"embedding_dim": 8, "hidden_dim": 8, "batch_size": 16, "n_heads": 2, "pretrain_epochs": 1, "joint_epochs": 0}
 
@@ -60,6 +64,7 @@ def test_one_vote_does_not_outdo_ones_own_and_two_do():
     assert majority(own, [other, own, other]).tolist() == own.tolist()
     assert majority(own, [other, other]).tolist() == other.tolist()
     assert majority(own, [other, 1 - other]).dtype == np.int64
+    assert majority(np.zeros(6, dtype=np.int64), [other, other]).tolist() in (other.tolist(), (1 - other).tolist())
 
 
 def test_the_voters_are_the_published_methods_on_the_views_as_they_are_prepared():
@@ -89,6 +94,40 @@ def test_very_many_samples_have_no_vote(monkeypatch):
     monkeypatch.setattr(consensus, "_ROWS", 60)
     assert len(simple_partitions(groups(60)[1], 3, 0)) == 3
     assert simple_partitions(groups(61)[1], 3, 0) == []
+
+
+def test_nor_have_very_many_columns(monkeypatch):
+    assert consensus._COLUMNS == 500
+    monkeypatch.setattr(consensus, "_COLUMNS", 4)
+    assert len(simple_partitions(groups()[1], 3, 0)) == 3
+    monkeypatch.setattr(consensus, "_COLUMNS", 3)
+    assert simple_partitions(groups()[1], 3, 0) == []
+
+
+def test_warnings_of_other_threads_are_heard_while_methods_vote(monkeypatch):
+    filters, seen = list(warnings.filters), []
+    monkeypatch.setattr(NEMO, "fit_predict", lambda self, X: seen.append(list(warnings.filters)))
+    simple_partitions(groups()[1], 3, 0)
+    assert seen == [filters]
+    elsewhere = threading.Thread(target=warn, args=(EmptyClusterWarning("heard"),))
+    with quiet():
+        warn(EmptyClusterWarning("not heard, as an error neither"))
+        with warnings.catch_warnings(record=True, action="always") as heard:
+            elsewhere.start()
+            elsewhere.join()
+    assert [str(one.message) for one in heard] == ["heard"]
+    with pytest.warns(EmptyClusterWarning, match="again"):
+        warn(EmptyClusterWarning("again"))
+
+
+def test_what_was_prepared_is_not_prepared_again(monkeypatch):
+    _, views = groups()
+    given, seen = batch_added(views, np.arange(60) % 2, views), []
+    for method in (KNNKMeans, NEMO, PIMVC):
+        monkeypatch.setattr(method, "fit_predict", lambda self, X: seen.append((self.reduction, X)))
+    simple_partitions(given, 3, 0)
+    assert given.batch is not None
+    assert [(how, one.names, one.batch) for how, one in seen] == [("none", views.names, None)] * 3
 
 
 @pytest.mark.parametrize(
@@ -139,6 +178,24 @@ def test_what_all_others_agree_on_is_taught(voted, monkeypatch):
     assert list(clusters["evidence"]) == ["network", "k-means", "consensus", "earlier"]
     assert "those of a vote of the network, simple methods and the graph of neighbours, which" in clusters["why"]
     assert adjusted_rand_score(truth, model.labels_) > 0.85 > 0.1 > adjusted_rand_score(truth, wrong(truth))
+
+
+def test_all_that_the_fit_has_found_votes_with_the_best_of_its_networks(voted, monkeypatch):
+    truth, views = groups()
+    votes = {name: np.roll(truth, shift) for shift, name in enumerate(("tree", "k-means", "graph", "simple"), 3)}
+    heard = []
+    monkeypatch.setattr(scaling_search, "majority", lambda own, others: heard.append((own, others)) or own)
+    monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: votes["tree"])
+    others = {name: votes[name] for name in ("k-means", "graph")}
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: others)
+    placed = lambda trial, z: votes["k-means"] if trial.run.seed == 3 else truth  # noqa: E731
+    monkeypatch.setattr(fit, "_placed", placed)
+    monkeypatch.setattr(fit, "candidate_scores", lambda found, *_: [float((x.labels == truth).all()) for x in found])
+    _, asked = voted([votes["simple"]], views, config={"n_init": 2})
+    assert [seed for *_, seed in asked] == [3]
+    ((own, partitions),) = heard
+    assert own.tolist() == truth.tolist()
+    assert [x.tolist() for x in partitions] == [votes[x].tolist() for x in ("k-means", "graph", "tree", "simple")]
 
 
 def test_a_partition_that_is_clearly_better_comes_before_a_consensus(voted, monkeypatch):

@@ -9,8 +9,9 @@ import importlib
 import reprlib
 import sys
 import warnings
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from viewfuse.errors import MissingPackage
 
 _INSIDE = ("viewfuse", "sklearn", "torch", "contextlib")
+_quiet = ContextVar("quiet", default=False)
 
 
 def is_live() -> bool:
@@ -43,8 +45,20 @@ def tell(line: object) -> None:
             print(line, file=sys.stderr, flush=True)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Give no warnings of ours in this thread; `warnings.catch_warnings` changes those of all threads."""
+    before = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(before)
+
+
 def warn(warning: Warning) -> None:
     """Give a warning at the first line outside of the package, however deep inside it this is called."""
+    if _quiet.get():
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1

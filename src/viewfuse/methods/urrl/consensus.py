@@ -6,7 +6,6 @@ together. The vote takes the place of the network's clusters only where it holds
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -19,24 +18,27 @@ from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.methods.published.nemo import NEMO
 from viewfuse.methods.published.pimvc import PIMVC
 from viewfuse.selection.scores import matched_numbers
+from viewfuse.utils.console import quiet
 
 Labels = NDArray[np.int64]
 _METHODS = (KNNKMeans, NEMO, PIMVC)
 _ROWS = 3_000
 """NEMO keeps five matrices of samples by samples, of 360 MB together; more samples take it long on one core, too."""
+_COLUMNS = 500
+"""PIMVC decomposes matrices of columns by columns; views are as wide only where the user wants them so."""
 
 
 def simple_partitions(views: Views, n_clusters: int, seed: int) -> list[Labels]:
-    """What simple methods find in filled and reduced views; nothing where there are very many samples.
+    """What simple methods find in filled and reduced views; nothing where there are very many samples or columns.
 
     A method that cannot have these samples, such as for want of memory, has no vote.
     """
     found: list[Labels] = []
-    if len(views) > _ROWS:
+    if len(views) > _ROWS or max(views.widths) > _COLUMNS:
         return found
+    views = views.replace(batch=None)  # whose effects are gone
     for method in _METHODS:
-        with suppress(ViewfuseError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with suppress(ViewfuseError), quiet():
             one = method(n_clusters, reduction="none", device="cpu", random_state=seed)
             found.append(one.fit_predict(views))
     return found
