@@ -6,8 +6,7 @@ A weight says how much a sample or a view counts; one of 2 is like the sample th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from math import inf, nan
 from typing import Any
 
@@ -129,6 +128,12 @@ class Guidance:
     together: Tensor | None = None
     weights: Tensor | None = None
     views: tuple[float, ...] | None = None
+    followed: Tensor | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        classes, doubted = self.classes, self.doubted
+        followed = classes if classes is None or doubted is None else classes.masked_fill(doubted, UNKNOWN)
+        object.__setattr__(self, "followed", followed)
 
     @classmethod
     def of(cls, known: Knowledge, device: torch.device) -> Guidance:
@@ -137,12 +142,6 @@ class Guidance:
         given = (hints and hints.codes, pairs and pairs.rows, pairs and pairs.together, weights)
         codes, rows, together, own = (None if one is None else torch.from_numpy(one).to(device) for one in given)
         return cls(codes, None, rows, together, None if own is None else own.float(), known.views)
-
-    @cached_property
-    def followed(self) -> Tensor | None:
-        """The classes that are known and not doubted, made once for all batches."""
-        classes, doubted = self.classes, self.doubted
-        return classes if classes is None or doubted is None else classes.masked_fill(doubted, UNKNOWN)
 
     def kept(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether a partition, of shape (samples,), agrees with each class that is followed, then with each pair."""
