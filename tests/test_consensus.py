@@ -186,6 +186,7 @@ def test_all_that_the_fit_has_found_votes_with_the_best_of_its_networks(voted, m
     heard = []
     monkeypatch.setattr(scaling_search, "majority", lambda own, others: heard.append((own, others)) or own)
     monkeypatch.setattr(scaling_search, "tree_clusters", lambda *_: votes["tree"])
+    monkeypatch.setattr(scaling_search, "unequal_clusters", lambda *_: np.roll(truth, 9))  # which has no vote
     others = {name: votes[name] for name in ("k-means", "graph")}
     monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: others)
     placed = lambda trial, z: votes["k-means"] if trial.run.seed == 3 else truth  # noqa: E731
@@ -209,6 +210,30 @@ def test_a_partition_that_is_clearly_better_comes_before_a_consensus(voted, monk
     assert model.decisions_["clusters"]["chosen"] == "k-means"
     monkeypatch.setattr(scaling_search, "clearly_better", lambda other, own, found_in: found_in == "consensus")
     assert voted([truth] * 3, views)[0].decisions_["clusters"]["chosen"] == "consensus"
+
+
+OWN, BEST, UNEQUAL = Merit(0.1, 0.1, 1.0), Merit(0.8, 0.5, 1.2), Merit(0.2, 0.6, 1.15)
+
+
+@pytest.mark.parametrize(
+    ("merits", "taken"),
+    [
+        ({"k-means": BEST, "linkage": UNEQUAL}, "linkage"),  # fewer leave, and it tells nearly as much
+        ({"k-means": BEST, "linkage": Merit(0.2, 0.52, 1.15)}, "k-means"),  # .48 leave: .5 / exp(.07) is .466
+        ({"k-means": BEST, "linkage": Merit(0.2, 0.6, 1.1)}, "k-means"),  # 1.2 / exp(.08) is 1.108
+        ({"k-means": OWN, "linkage": UNEQUAL}, "linkage"),
+        ({"k-means": OWN, "linkage": Merit(0.9, 0.12, 2.0)}, "network"),
+    ],
+)
+def test_average_linkage_must_be_better_than_what_would_be_taken_without_it(voted, monkeypatch, merits, taken):
+    truth, views = groups()
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: {"k-means": truth})
+    monkeypatch.setattr(scaling_search, "unequal_clusters", lambda *_: truth)
+    names = ("network", "k-means", "linkage", "earlier")
+    scored = [merits.get(name, OWN) for name in names]
+    monkeypatch.setattr(scaling_search, "merits", lambda parts, *_: scored if len(parts) == 4 else [OWN] * len(parts))
+    clusters = voted([], views)[0].decisions_["clusters"]
+    assert (clusters["chosen"], list(clusters["evidence"])) == (taken, list(names))
 
 
 @pytest.mark.parametrize(("differ", "votes"), [(1, 0), (2, 1), (30, 1)])

@@ -98,14 +98,15 @@ class Trial:
     ) -> ClusterSource:  # fmt: skip
         """Teach what is best at the end: also what is in the embedding, in earlier partitions, or in the hints.
 
-        Where there are partitions of `simple` methods, they vote with all others.
+        Where there are partitions of `simple` methods, they vote with all others. Average linkage is too often far off.
         """
         run, ids, k = self.run, self.run.stored.neighbor_ids, self.run.method.n_clusters
         found = merits([torch.from_numpy(own).to(ids.device) for own in earlier], ids, k, run.known.views)
         best = max(range(len(earlier)), key=lambda i: found[i].score)
         more = self.in_embedding(embedding)
         if simple:
-            more["consensus"] = majority(labels, [*self.others.values(), *more.values(), *simple])
+            voters = [own for name, own in {**self.others, **more}.items() if name != "linkage"]
+            more["consensus"] = majority(labels, [*voters, *simple])
         more["earlier"] = earlier[best]
         source = self.teach(labels, embedding, **more)
         if run.known.followed is None:
