@@ -60,8 +60,7 @@ def has_words(group, verb, *words):
 
 def has_file(file, inside=""):
     text = file.read_bytes().decode("latin-1")
-    held = json.loads(text) if file.suffix == ".json" else text.splitlines()[0].split(",")
-    return not inside or inside in held
+    return not inside or inside in (json.loads(text) if file.suffix == ".json" else text.splitlines()[0].split(","))
 
 
 def has_reader(ending, folder):
