@@ -216,7 +216,7 @@ def test_ids_that_look_alike_are_told(other):
      ("TCGA-{:02}", "tcga-{:02}", "write ids alike in all views, with the same capitals")],
 )  # fmt: skip
 def test_ids_that_read_alike_are_told_once_with_the_right_cure(other, own, cure):
-    """R's make.names writes - as a dot and 17 as X17; and three views of which one is spelled otherwise are one fault."""
+    """R's make.names writes - as a dot and 17 as X17; one of three views that is spelled otherwise is one fault."""
     frames = {name: pd.DataFrame(np.eye(30), [own.format(i) for i in range(30)]) for name in "abc"}
     frames["b"] = frames["b"].rename({own.format(i): other.format(i) for i in (3, 7)})
     (line,) = [line for line in data_warnings(Views(frames)) if "written" in line]
