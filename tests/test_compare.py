@@ -270,7 +270,7 @@ def test_labels_beside_the_views_of_one_file_are_no_view(blobs, tmp_path):
 
 
 def test_an_unknown_method_has_names_that_are_near(blobs):
-    with pytest.raises(SettingError, match=r"'kmeans' is unknown; did you mean kmeans-knn or kmeans-mean\? else choose"):
+    with pytest.raises(SettingError, match=r"unknown; did you mean kmeans-knn or kmeans-mean\? else choose from"):
         viewfuse.compare(blobs[0], ["urrl", "kmeans"], n_clusters=3)
 
 
