@@ -333,7 +333,7 @@ def test_a_model_takes_objects_wherever_it_takes_views(fitted):
     assert model.predict({"protein": new["protein"]}).shape == (10 - 4,)
     filled = model.impute(new)
     assert [filled[name].shape for name in ("rna", "protein")] == [(10, 3), (10, 2)]
-    with pytest.raises(DataError, match=r"1 views were given, but .* fitted on 2 .* a dict of the views by name"):
+    with pytest.raises(DataError, match=r"1 view was given, but .* fitted on 2 .* a dict of the views by name"):
         model.predict(new["rna"])
     assert model.explain(new).samples().shape[0] == 10
 

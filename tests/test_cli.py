@@ -28,6 +28,7 @@ from viewfuse.cli import MORE, VERBS, main, options
 from viewfuse.data.views import Views
 from viewfuse.errors import DataError
 from viewfuse.io.labels import read_table
+from viewfuse.io.readers import Reading
 from viewfuse.io.writers import Judged, write_labels
 from viewfuse.metrics import clustering_accuracy
 
@@ -322,6 +323,24 @@ def test_inspect_and_fit_name_outliers_and_give_them_a_label(tmp_path):
     assert run("score", tmp_path / "run" / "labels.csv", tmp_path / "truth.csv").exit_code == 0
     assert run("validate", tmp_path / "run", "--refits", 2).exit_code == 0
     assert (pd.read_csv(tmp_path / "run" / "labels.csv")["label"] == -1).sum() == 2
+
+
+def test_side_tables_have_their_ids_where_the_others_have_them(tmp_path):
+    """Every verb wanted other names of columns than the last one."""
+    rows = "".join(f"{i % 2 if i < 6 else ''},s{i},{i},{i % 2},1\n" for i in range(12))
+    side = tmp_path / "clinical.csv"
+    side.write_text("label,patient,age,batch,weight\n" + rows)
+    (tmp_path / "a.csv").write_text("x,patient,y\n" + "".join(f"{i}.5,s{i},{i * i}\n" for i in range(12)))
+    given = (tmp_path / "a.csv", "--id-column", "patient")
+    source = options.Inputs((tmp_path / "a.csv",), Reading(id_column="patient"), batch=str(side)).open()
+    assert source.read().batch.tolist() == ["0", "1"] * 6
+    asked = ("--hints", side, "--sample-weight", side, "--clusters", 2, "--pretrain-epochs", 0)
+    made = run("fit", *given, *asked, "--joint-epochs", 0, "--scaling", "standard", "--out", tmp_path / "run")
+    assert made.exit_code == 0, made.output
+    (tmp_path / "truth.csv").write_text("patient,age,label\n" + "".join(f"s{i},1,{i % 2}\n" for i in range(12)))
+    assert run("score", tmp_path / "run" / "labels.csv", tmp_path / "truth.csv").exit_code == 0
+    refused = run("score", side, side)
+    assert "it needs the columns id and label; ids may also be in the first column" in refused.output
 
 
 def test_score_against_data_that_carry_labels(tmp_path):

@@ -263,6 +263,15 @@ def test_labels_beside_the_views_of_one_file_are_no_view(blobs, tmp_path):
     done = CliRunner().invoke(main, ["compare", file, *asked, "--labels", file, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["runs"][0]["acc"] > 50
+    alone = CliRunner().invoke(main, ["compare", file, *asked, "--out", str(tmp_path / "alone")])
+    assert json.loads(alone.stdout)["runs"][0]["acc"] == json.loads(done.stdout)["runs"][0]["acc"]
+    assert f"scores are against the labels in {file}, which no method sees" in alone.stderr
+    assert "Mean over runs" in (tmp_path / "alone" / "table.md").read_text()  # of one run nothing deviates
+
+
+def test_an_unknown_method_has_names_that_are_near(blobs):
+    with pytest.raises(SettingError, match=r"unknown; did you mean kmeans-knn or kmeans-mean\? else choose from"):
+        viewfuse.compare(blobs[0], ["urrl", "kmeans"], n_clusters=3)
 
 
 def test_a_method_that_was_corrected_is_done_again(blobs, tmp_path, monkeypatch):

@@ -263,7 +263,7 @@ def test_prediction_input_must_fit_the_model(data, fitted):
         fitted.predict({"rna": views[0]})
     with pytest.raises(DataError, match="view 'view_1' has 5 columns, but the model was fitted on 8"):
         fitted.predict([views[0], views[0], views[2]])
-    with pytest.raises(DataError, match="1 views were given, but the model was fitted on 3"):
+    with pytest.raises(DataError, match="1 view was given, but the model was fitted on 3"):
         fitted.predict(views[0])
 
 

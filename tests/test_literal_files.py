@@ -359,13 +359,16 @@ def test_tables_of_labels(tmp_path):
     table.write_text("id,label,kind\n'=a,x,1\nb,,2\nc,y z,\n")
     assert read_labels(table) == {"=a": "x", "c": "y z"}
     assert read_labels(table, "kind") == {"=a": "1", "b": "2"}
+    table.write_text("patient,label,other\na,x,u\nb,y,v\n")
+    assert read_labels(table) == read_labels(table, id_column="nowhere") == {"a": "x", "b": "y"}
+    assert read_labels(table, id_column="other") == {"u": "x", "v": "y"}
     np.savez(tmp_path / "set.npz", view_0=np.eye(2), labels=np.array([7, 8]), ids=np.array(["u", "v"]))
     (tmp_path / "set.npz").rename(tmp_path / "set.NPZ")
     assert read_labels(tmp_path / "set.NPZ") == {"u": "7", "v": "8"}
     np.savez(tmp_path / "bare.npz", view_0=np.eye(2))
     for lines, said in (
         ("id,a,b,c,d\n", "the columns 'id', 'a', 'b', 'c', 'd'; it needs the columns id and label"),
-        ("id,a,b,c,d,e\n", "'d', ...; it needs"), ("x,label\n", "'x', 'label'; it needs"),
+        ("id,a,b,c,d,e\n", "'d', ...; it needs"), ("label,x\n", "'label', 'x'; it needs"),
         ("id,label\na,1\na,2\n", "twice"), ("id,label\n,1\n", "id"),
     ):  # fmt: skip
         table.write_text(lines)

@@ -218,7 +218,8 @@ def test_ids_that_read_alike_are_those_that_each_side_has_alone(monkeypatch):
     (line,) = alignment.alike_in_views(["a", "b"], mask, ids)
     assert ": 2 of them differ" in line
     three = np.column_stack([mask, ~mask[:, 0]])
-    assert [text[:12] for text in alignment.alike_in_views(["a", "b", "c"], three, ids)] == ["view 'a' has"] * 2
+    (line,) = alignment.alike_in_views(["a", "b", "c"], three, ids)  # one fault, though two pairs of views have it
+    assert line.startswith("view 'a' has ids as text ('01'), view 'b' as numbers (1): 2 of")
 
 
 @pytest.mark.parametrize(("common", "own", "told"), [(19, 60, True), (20, 60, False), (9, 20, True), (10, 20, False)])

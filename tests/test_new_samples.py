@@ -205,8 +205,26 @@ def test_ids_that_look_alike_are_told(other):
         Views(frames)
     frames[1] = frames[1].rename(index={other.format(7): "s-7"})
     lines = data_warnings(Views(frames))
-    wanted = f"view 'view_0' has ids as text ('s-0'), view 'view_1' as text ({other.format(0)!a}): 19 of them"
+    wanted = f"view 'view_0' has ids such as 's-0', view 'view_1' such as {other.format(0)!a}: 19 of them"
     assert any(line.startswith(wanted) for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "cure"),
+    [("TCGA-{:02}", "TCGA.{:02}", "write ids with the same signs in all views (R: check.names = FALSE keeps them)"),
+     ("{}", "X{}", "write ids with the same signs in all views (R: check.names = FALSE keeps them)"),
+     ("TCGA-{:02}", "tcga-{:02}", "write ids alike in all views, with the same capitals")],
+)  # fmt: skip
+def test_ids_that_read_alike_are_told_once_with_the_right_cure(other, own, cure):
+    """R's make.names writes - as a dot and 17 as X17; one of three views that is spelled otherwise is one fault."""
+    frames = {name: pd.DataFrame(np.eye(30), [own.format(i) for i in range(30)]) for name in "abc"}
+    frames["b"] = frames["b"].rename({own.format(i): other.format(i) for i in (3, 7)})
+    (line,) = [line for line in data_warnings(Views(frames)) if "written" in line]
+    pair = f"view 'a' has ids such as {own.format(3)!r}, view 'b' such as {other.format(3)!r}: 2 of them"
+    assert line == f"{pair} differ only in how they are written; {cure}"
+    frames["b"] = frames["b"].drop(own.format(2)).set_axis([other.format(i) for i in range(29)])
+    with pytest.raises(DataError, match=re.escape(cure)):
+        Views(frames)
 
 
 def test_numbered_columns_in_another_order_are_put_in_order():

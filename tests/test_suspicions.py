@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from viewfuse import URRL, Config, SuspiciousDataWarning, Views
 from viewfuse.data import checks as suspicions
@@ -86,6 +87,47 @@ def test_ids_among_the_values_are_noticed():
     data = tables()
     data["rna"][:, 2] = np.random.default_rng(0).permutation(60) + 100
     assert data_warnings(Views(data)) == ["rna, columns that count the rows, and may be ids: '2'"]
+
+
+def test_columns_that_say_something_about_a_sample_are_told():
+    """A clinical table given as a view split the clusters by plate, without a word."""
+    rng = np.random.default_rng(0)
+    clinical = pd.DataFrame({"age": rng.normal(size=60), "OS.time": rng.exponential(size=60), "batch": ["a", "b"] * 30})
+    (line,) = data_warnings(Views({**tables(), "clinical": clinical}))
+    assert line.startswith("clinical: 'OS.time', 'batch' may say something about a sample and not describe it")
+    for cure in ("(--drop 'OS.time')", "leave the table out", "--batch", "--known", "--survival"):
+        assert cure in line
+    genes = [f"g{i}" for i in range(2_999)]
+    wide = pd.DataFrame(rng.normal(size=(60, 3_000)), columns=[*genes, "Sample_ID"])
+    (line,) = data_warnings(Views({"rna": wide}))
+    assert line.startswith("rna: 'Sample_ID' may say")
+    assert data_warnings(Views({"rna": wide.astype(pd.SparseDtype(float, 0.0))})) == []  # words may be columns there
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("batch", True), ("Plate number", True), ("true_label", True), ("survival.days", True), ("OS_MONTHS", True),
+     ("cluster", True), ("id", True), ("os_status", True), ("patient_id", True), ("TIME", True),
+     ("event_rate", False), ("TIMELESS", False), ("CLASS2", False), ("ID1", False), ("os", False), ("days", False),
+     ("age_group", False), ("time_1", False), ("batch-1", False), ("", False), ("status", False), ("ER_status", False)],
+)  # fmt: skip
+def test_names_of_columns_about_samples_are_whole_words(name, told):
+    assert suspicions._is_about_a_sample(name) is told
+
+
+def test_a_table_that_is_given_twice_is_told():
+    data = tables()
+    data["rna"][3] = np.nan  # a missing row
+    data["rna"][5, 1] = np.nan  # an empty cell
+    assert data_warnings(Views({**data, "copy": data["rna"].copy()})) == [
+        "rna and copy are the same table, so it counts twice; leave one out"
+    ]
+    assert data_warnings(Views({**data, "other": np.where(data["rna"] > 0, data["rna"], 0.5)})) == []
+    counts = sparse.csr_array(np.random.default_rng(0).poisson(0.5, size=(60, 20)).astype(float))
+    assert data_warnings(Views({"a": counts, "b": counts.copy()})) == [
+        "a and b are the same table, so it counts twice; leave one out"
+    ]
+    assert data_warnings(Views({"a": counts, "b": counts * 2})) == []
 
 
 def test_a_view_that_never_changes_is_noticed_but_not_a_column():

@@ -16,6 +16,7 @@ from viewfuse.data.precision import is_number
 from viewfuse.errors import CannotWrite, DataError, SettingError, ViewfuseError
 from viewfuse.io.labels import read_labels
 from viewfuse.io.readers import open_source
+from viewfuse.io.source import FileSource
 from viewfuse.io.writers import as_json as json_text
 from viewfuse.methods import ESTIMATORS, method_names
 from viewfuse.plots.style import PictureStyle
@@ -64,7 +65,8 @@ def _is_method(text: str) -> bool:
            default="0"),
     option("--missing-number INTEGER", "Views that each of these loses; by default two thirds of all, rounded."),
     option("--seeds,--masks INTEGER", "Masks and trainings of each method and rate.", names=["seeds"], default=5),
-    option("--labels FILE", "Table with the columns id and label; used for scores only."),
+    option("--labels FILE", "Table with ids and a column label, or an .npz or .mat that holds labels; used for scores "
+           "only. By default those of the file of the views, if it is one and holds some."),
     option("--held-out", "Also fit without each view in turn, and measure how well the clusters fit that view: says "
            "without labels which method is better. Needs three views, and takes one more fit per view."),
     option("--own NAME", "Of several data sets: the method that others are tested against; by default the first."),
@@ -93,8 +95,9 @@ def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         raise SettingError(f"{labels} is a view and has the labels that it is judged by; leave it out of the views")
     if not are_sets and asked["n_clusters"] is None:
         raise click.UsageError("Missing option '--clusters'")
-    data: Any = _sets(inputs) if are_sets else inputs.open().read()
-    known = None if labels is None else read_labels(labels)
+    source = None if are_sets else inputs.open()
+    data: Any = _sets(inputs) if source is None else source.read()
+    known = _labels_in(source) if labels is None else read_labels(labels, id_column=inputs.reading.id_column)
     from viewfuse.comparison import results, run, sets
 
     try:
@@ -125,6 +128,16 @@ def compare(inputs: options.Inputs, out: Path, methods: str, rates: str, labels:
         click.echo(f"\n{note}\n\nwritten to  {out}")
     if not are_sets and all(one.failed for one in found.runs):
         raise ViewfuseError(f"every run failed, so there is nothing to compare; {out / 'table.csv'} says why")
+
+
+def _labels_in(source: FileSource | None) -> dict[Any, str | None] | None:
+    """By id the classes that a file holds beside its views; None without any."""
+    from viewfuse.comparison.sets import as_classes
+
+    if source is None or source.labels is None:
+        return None
+    _tell(f"scores are against the labels in {source.views[0].path}, which no method sees")
+    return dict(zip(source.ids.tolist(), as_classes(source.labels), strict=True))
 
 
 def _sets(inputs: options.Inputs) -> dict[str, Any]:

@@ -71,11 +71,12 @@ _FIELDS = {spelt: spelt.split()[0][2:].replace("-", "_") for spelt in _SETTINGS}
 
 def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None, sample_weight: Path | None,
            view_weights: Sequence[str]) -> dict[str, Any]:  # fmt: skip
+    id_column = click.get_current_context().params["id_column"]
     return {
-        "y": None if hints is None else read_labels(hints),
+        "y": None if hints is None else read_labels(hints, id_column=id_column),
         "must_link": None if must_link is None else read_pairs(must_link),
         "cannot_link": None if cannot_link is None else read_pairs(cannot_link),
-        "sample_weight": None if sample_weight is None else read_labels(sample_weight, "weight"),
+        "sample_weight": None if sample_weight is None else read_labels(sample_weight, "weight", id_column),
         "view_weights": named_values("--view-weights", view_weights),
     }
 
@@ -91,12 +92,12 @@ def _known(hints: Path | None, must_link: Path | None, cannot_link: Path | None,
     options.as_one(
         "known",
         _known,
-        option("--hints FILE", "CSV with the columns id and label: classes of some samples, which their clusters "
+        option("--hints FILE", "CSV with ids and a column label: classes of some samples, which their clusters "
                "follow. Empty: not known."),
         option("--must-link FILE", "CSV of two columns: ids that belong together."),
         option("--cannot-link FILE", "CSV of two columns: ids that do not."),
         option("--sample-weight FILE",
-               "CSV with the columns id and weight: 2 counts like two samples, 0 is not learned from."),
+               "CSV with ids and a column weight: 2 counts like two samples, 0 is not learned from."),
         option("--view-weights VIEW=NUMBER ...", "How much a view counts; 1 by default. Once per view."),
     ),
     options.preparation_or_log1p,

@@ -263,7 +263,7 @@ class Inputs:
         source = open_source(paths, replace(self.reading, new_samples=new_samples))
         source.batch = self.batch
         if self.batch is not None and Path(self.batch).is_file():
-            source.batch = read_labels(Path(self.batch), "batch")
+            source.batch = read_labels(Path(self.batch), "batch", self.reading.id_column)
         return source
 
     def open_for(self, fitted: Any) -> FileSource:
@@ -305,7 +305,7 @@ inputs = as_one(
     option("--only COLUMN ...",
            "Read no other column of a table that has it; a name or a pattern such as q*. Repeatable."),
     option("--drop COLUMN ...", "Leave this column of tables out. Repeatable."),
-    option("--batch FILE|COLUMN", "What must not decide: a CSV with the columns id and batch, or a column of a table."),
+    option("--batch FILE|COLUMN", "What must not decide: a CSV with ids and a column batch, or a column of a table."),
     option("--id-pattern REGEX", "Ids are what it matches, such as [ACGT]+ of AAACGT-1."),
     option("--allow-disjoint", "Tables may share no or hardly any ids."),
     option("--trusted", "Read files in this process, without limits on time and memory."),

@@ -145,7 +145,7 @@ def score(labels: Path, truth: Path) -> options.Facts:
     (found, _), (known, _) = files = read_classes(labels), read_classes(truth)
     ours, theirs = (dict.fromkeys([*labelled, *unknown]) for labelled, unknown in files)
     if not (shared := ours.keys() & theirs):
-        raise DataError(f"{labels} and {truth} share no id; both need the columns id and label")
+        raise DataError(f"{labels} and {truth} share no id; both need ids, in id or the first column, and a label")
     both = [name for name in found if name in known]
     if not both:
         raise DataError(f"{labels} and {truth} share no id whose label is known in both; give labels of the same ids")

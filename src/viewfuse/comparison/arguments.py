@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from math import isnan
 from numbers import Integral, Real
 from os import fspath
@@ -96,7 +97,9 @@ def estimators_by_name(methods: Any, log: Callable[[str], None]) -> dict[str, An
         asked, known = [methods] if isinstance(methods, str) else list(methods), method_names()
         for name in asked:
             if not isinstance(name, str) or name not in (ALL, *known):
-                raise SettingError(f"method {name!r} is unknown; choose from {', '.join((ALL, *known))}")
+                near = " or ".join(get_close_matches(str(name).lower(), known))
+                meant = f"did you mean {near}? else " if near else ""
+                raise SettingError(f"method {name!r} is unknown; {meant}choose from {', '.join((ALL, *known))}")
         for name in known if ALL in asked else dict.fromkeys(asked):
             try:
                 found[name] = _estimator(name)

@@ -224,9 +224,11 @@ def note(found: Comparison) -> str:
 def markdown(found: Comparison, title: str) -> str:
     """The table as Markdown, with what it says and what failed below."""
     failed = "\n".join(f"- {line}" for line in failures(found))
-    said = "Mean ± standard deviation over runs, scores in percent."
+    header, lines = cells(found)
+    spread = " ± standard deviation" * any("±" in cell for line in lines for cell in line)
+    said = f"Mean{spread} over runs, scores in percent."
     more = f"\nFailed:\n\n{failed}\n" if failed else ""
-    return f"# {title}\n\n{said}\n\n{markdown_table(*cells(found))}\n\n{note(found)}\n{more}"
+    return f"# {title}\n\n{said}\n\n{markdown_table(header, lines)}\n\n{note(found)}\n{more}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -78,8 +78,9 @@ class SetsComparison:
     def note(self) -> str:
         """What the tables say, and what they do not."""
         few = f"; with {self.ranks.count} data sets its p-value cannot be below 0.05" * (self.ranks.count < _LEAST)
+        spread = " ± standard deviation" * any("±" in cell for line in self.cells()[1] for cell in line)
         return (
-            f"{NAMES[self.metric].capitalize()} in percent, mean ± standard deviation over masks. Ranks, differences "
+            f"{NAMES[self.metric].capitalize()} in percent, mean{spread} over masks. Ranks, differences "
             "and tests are over data sets, each with its mean over masks and missing rates, as masks of one set share "
             f"its samples: Wilcoxon's signed-rank test, exact, corrected by Holm{few}; effect is the rank-biserial "
             f"correlation. Friedman's test that all methods are alike: p = {self.ranks.p_value:.2g}; mean ranks that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,7 +225,7 @@ def _by_id(mask: Any, ids: Sequence[Hashable] | NDArray[Any], labels: Any) -> An
         return mask.iloc[[place[name] for name in wanted]]
     if alike := read_alike(found, wanted):
         one, own = map(written, alike[0])
-        raise DataError(f"the mask has row labels {one}, the samples have ids {own}; {CURE}")
+        raise DataError(f"the mask has row labels {one}, the samples have ids {own}; {_cure(*alike[0])}")
     if absent:
         what = f"no row for {len(absent):,} of {len(wanted):,} samples, such as {absent[0]!r}"
     else:
@@ -245,9 +246,14 @@ def read_alike(first: Iterable[Hashable], second: Iterable[Hashable]) -> list[tu
     """Ids that each side has alone, and which differ only in how they are written."""
     ours, theirs = list(first), list(second)
     common = set(ours) & set(theirs)
-    known = {plainly(name): name for name in ours if name not in common}
-    others = [(plainly(name), name) for name in theirs if name not in common]
+    known = {_as_in_r(name): name for name in ours if name not in common}
+    others = [(_as_in_r(name), name) for name in theirs if name not in common]
     return [(known[plain], name) for plain, name in others if plain in known]
+
+
+def _as_in_r(name: Hashable) -> str:
+    """An id plainly, and as R's make.names leaves it: TCGA-1 is TCGA.1 then, and 17 is X17."""
+    return re.sub(r"[\W_]", ".", plainly(re.sub(r"^X(?=\d)", "", str(name).strip())))
 
 
 _LIKE_DIGITS = str.maketrans("oil", "011")
@@ -274,23 +280,34 @@ def shown(name: Hashable) -> str:
     return ascii(name) if isinstance(name, str) and looks(name) != name.strip() else repr(name)
 
 
+def _cure(one: Hashable, other: Hashable) -> str:
+    """What to do about ids that differ like these two."""
+    if plainly(one) != plainly(other):
+        return "write ids with the same signs in all views (R: check.names = FALSE keeps them)"
+    if not (isinstance(one, str) and isinstance(other, str)) or plainly(one).isdigit():
+        return CURE
+    is_case = one.strip().casefold() == other.strip().casefold() and one.strip() != other.strip()
+    return f"write ids alike in all views, {'with the same capitals' if is_case else 'sign for sign'}"
+
+
 def in_words(pairs: Sequence[tuple[Hashable, Hashable]], first: str, second: str) -> str:
     """What is alike in two views, and the cure."""
-    one, other = pairs[0]
+    cure = _cure(*pairs[0])
+    one, other = (written(name) if cure == CURE else f"such as {shown(name)}" for name in pairs[0])
     return (
-        f"view {first!r} has ids {written(one)}, view {second!r} {written(other)}: {len(pairs):,} of them "
-        f"differ only in how they are written; {CURE}"
+        f"view {first!r} has ids {one}, view {second!r} {other}: {len(pairs):,} of them "
+        f"differ only in how they are written; {cure}"
     )
 
 
 def alike_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[Hashable]) -> list[str]:
-    """A line for every two views of which each has ids alone that read like ids of the other."""
-    lines = []
+    """A line per cure for ids that a view has alone and that read like ids which another has alone."""
+    found: dict[str, tuple[int, int, dict[frozenset[Hashable], tuple[Hashable, Hashable]]]] = {}
     for v, w in combinations(range(len(names)), 2):
         alone = ((mask[:, a] & ~mask[:, b]).nonzero()[0][:_MOST].tolist() for a, b in ((v, w), (w, v)))
-        if pairs := read_alike(*([ids[row] for row in rows] for rows in alone)):
-            lines.append(in_words(pairs, names[v], names[w]))
-    return lines
+        for pair in read_alike(*([ids[row] for row in rows] for rows in alone)):
+            found.setdefault(_cure(*pair), (v, w, {}))[2].setdefault(frozenset(pair), pair)
+    return [in_words(list(pairs.values()), names[v], names[w]) for v, w, pairs in found.values()]
 
 
 def warn_of_few(shared: int, first: Collection[Hashable], second: Collection[Hashable], both: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import alike_in_views, shown
-from viewfuse.data.categories import categories_in
+from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.filling import column_medians
 from viewfuse.data.input_types import Mask, Names, column_sums, is_sparse, looks, only_counted, parts_of, row_sums, take
 from viewfuse.data.precision import single
@@ -30,6 +32,16 @@ _MOST_ROWS = 20_000
 _FEW = 20
 """Samples, or columns, of which little can be said."""
 _SHOWN = 5
+_ABOUT = {
+    "batch", "plate", "label", "labels", "class", "cluster", "clusters", "group", "subtype", "event", "survival",
+    "time", "truth", "target", "known", "id",
+}  # fmt: skip
+"""Columns of such a name usually say something about a sample that must not decide its cluster."""
+_BESIDE = {
+    "os", "pfs", "dfs", "dss", "pfi", "overall", "vital", "status", "days", "months", "sample", "patient", "true",
+    "number",
+}  # fmt: skip
+"""Words that may stand beside them, or beside one another: os_time, OS_MONTHS, sample_id; but not in event_rate."""
 _MANY_ZERO, _HARDLY_ZERO = 0.1, 0.1
 """Of the samples that have a view; of the cells of its other samples."""
 
@@ -80,7 +92,48 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
                 f"{name}: {zero} of its {n} samples are zero in all columns, which is taken for data; "
                 "if they lack the view, say so with a mask"
             )
-    return lines + isolated_views(views)
+    return [*_about_samples(views), *_same_twice(views), *lines, *isolated_views(views)]
+
+
+def _about_samples(views: Views) -> list[str]:
+    """A line for every table with columns that seem to say what a sample is called, or what becomes of it.
+
+    Those of a sparse view are not looked at, as they may be words of texts.
+    """
+    lines = []
+    for name, array, columns in zip(views.names, views.arrays, views.columns, strict=True):
+        plain = () if isinstance(columns, range) or is_sparse(array) else (category_of(c) or str(c) for c in columns)
+        if found := [one for one in dict.fromkeys(plain) if _is_about_a_sample(one)]:
+            lines.append(
+                f"{name}: {some(found, _SHOWN)} may say something about a sample and not describe it, but decide its "
+                f"cluster as all columns do; drop such columns (--drop {found[0]!r}), or leave the table out: --batch "
+                "takes batches out, and viewfuse report compares clusters with --known and --survival"
+            )
+    return lines
+
+
+def _is_about_a_sample(name: str) -> bool:
+    words = set(re.split(r"[\s_.]+", name.strip().casefold()))
+    return words <= _ABOUT | _BESIDE and (len(words) > 1 or words <= _ABOUT)
+
+
+def _same_twice(views: Views) -> list[str]:
+    """A line for every two views that hold the same values."""
+    cure = "so it counts twice; leave one out"
+    pairs = combinations(range(len(views.names)), 2)
+    same = [(views.names[v], views.names[w]) for v, w in pairs if _are_one(views, v, w)]
+    return [f"{one} and {other} are the same table, {cure}" for one, other in same]
+
+
+def _are_one(views: Views, v: int, w: int) -> bool:
+    """Whether two views have the same samples and values; an empty cell is like another."""
+    a, b = views.arrays[v], views.arrays[w]
+    rows, offsets = (views.mask[:, v], views.mask[:, w]), (views.offsets[v], views.offsets[w])
+    if a.shape != b.shape or is_sparse(a) != is_sparse(b) or not np.array_equal(*rows) or not rows[0].any():
+        return False
+    if is_sparse(a):
+        return a.nnz == b.nnz and not (a != b).nnz
+    return np.array_equal(*offsets) and np.array_equal(a, b, equal_nan=True)
 
 
 def _zero_rows(views: Views, v: int) -> tuple[int, float]:

@@ -210,8 +210,9 @@ class Views:
                 "rename them or leave them out"
             )
         if not by_name and len(self.names) != len(names):
+            given = "1 view was" if len(self.names) == 1 else f"{len(self.names)} views were"
             raise DataError(
-                f"{len(self.names)} views were given, but the model was fitted on {len(names)} ({list(names)}); "
+                f"{given} given, but the model was fitted on {len(names)} ({list(names)}); "
                 "pass None for a view that is missing in every row, or a dict of the views by name"
             )
         found: list[tuple[Values, NDArray[np.bool_], Offset, Sequence[Hashable]]] = []

@@ -101,12 +101,13 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
         raise DataError(f"{path} cannot be read ({error}); give a CSV file") from None
 
 
-def read_labels(path: Path, column: str = "label") -> dict[str, str]:
-    """Per id its label, from a table with the columns id and `column`, or from data that carry labels.
+def read_labels(path: Path, column: str = "label", id_column: str | None = None) -> dict[str, str]:
+    """Per id its label, from a table with ids and a column `column`, or from data that carry labels.
 
-    Both are without blanks around them, and empty labels are left out.
+    Ids are in `id_column` where the table has one, else in the column id, else in the first one. Both are without
+    blanks around them, and empty labels are left out.
     """
-    return {name: label for name, label in _labels(path, column).items() if label}
+    return {name: label for name, label in _labels(path, column, id_column).items() if label}
 
 
 def read_classes(path: Path) -> tuple[dict[str, str], list[str]]:
@@ -119,7 +120,7 @@ def read_classes(path: Path) -> tuple[dict[str, str], list[str]]:
     return {name: label for name, label in labels.items() if not is_unknown(label)}, unknown
 
 
-def _labels(path: Path, column: str) -> dict[str, str]:
+def _labels(path: Path, column: str, id_column: str | None = None) -> dict[str, str]:
     if not path.exists() or path.is_fifo() or path.is_char_device():
         raise DataError(f"{path} is no file; check the path")
     if path.is_dir() or path.suffix.lower() in (".npz", ".mat"):
@@ -129,9 +130,12 @@ def _labels(path: Path, column: str) -> dict[str, str]:
         ids, labels = source.ids.tolist(), list(map(str, source.labels.tolist()))
     else:
         table = read_table(path)
-        if not {"id", column} <= set(table.columns):
-            raise DataError(f"{path} has the columns {some(table.columns, 5)}; it needs the columns id and {column}")
-        ids, labels = table.ids(), table.column(column)
+        first = next(name for name in (id_column, "id", next(iter(table.columns))) if name in table.columns)
+        if column not in table.columns or first == column:
+            where = f"ids may also be in {f'{id_column!r}, or ' * bool(id_column)}the first column"
+            there = f"{path} has the columns {some(table.columns, 5)}"
+            raise DataError(f"{there}; it needs the columns id and {column}; {where}")
+        ids, labels = table.column(first), table.column(column)
     keys = [id_key(name) for name in ids]
     check_ids(path, keys)
     return {name: label.strip() for name, label in zip(keys, labels, strict=True)}
