@@ -31,10 +31,10 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Judged, Results, annotate
-from viewfuse.methods.clusterer import ALPHA, ViewsClusterer, trust_in, with_names
+from viewfuse.methods.clusterer import ViewsClusterer, trust_in, with_names
 from viewfuse.neighbors.index import Samples
 from viewfuse.plots.fitted import FittedPlots
-from viewfuse.selection.confidence import bounds, label_sets
+from viewfuse.selection.confidence import ALPHA, bounds, label_sets
 from viewfuse.selection.decisions import Trust
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device

@@ -196,7 +196,8 @@ def trust_of(
         simple = rules.on_kmeans(matched_share(labels, reference), *each)
     structure, sizes = rules.on_structure(model.stored, labels, n_clusters), rules.on_sizes(labels, n_clusters)
     others = rules.on_views(ours, ids, model.names), rules.on_outliers(n_outliers, len(labels))
-    return rules.with_reasons(found, simple, structure, sizes, *others)
+    unsure = rules.on_uncertain(soft, model.n_present)
+    return rules.with_reasons(found, unsure, simple, structure, sizes, *others)
 
 
 def calibrated(
