@@ -248,8 +248,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         return found
 
     def _again(self) -> NDArray[np.float32]:
-        """Per cluster the chance that its samples are found there again; NaN where nothing is known."""
-        if (found := trust_in(self.decisions_)) is None:
+        """Per cluster the chance that its samples are found there again; NaN where it is not known, or of one alone."""
+        if (found := trust_in(self.decisions_)) is None or self.n_clusters_ == 1:
             return np.full(self.n_clusters_, np.nan, dtype=np.float32)
         return np.array([one["again"] for one in found.clusters], dtype=np.float32)
 
