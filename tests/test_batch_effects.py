@@ -61,7 +61,8 @@ def test_how_far_clusters_follow_the_batches_is_said(fitted):
     found = model.decisions_["batches"]
     assert found["chosen"] == dict(zip(*map(np.ndarray.tolist, np.unique(fitted[2], return_counts=True)), strict=True))
     assert found["evidence"]["before"] > 0.5 > 0.05 > found["evidence"]["after"]
-    assert "2 taken out; clusters follow them by 0.0" in found["why"]
+    assert "the effects of 2 batches were taken out; " in found["why"]
+    assert " is 0.0" in found["why"]
 
 
 def test_new_samples_are_corrected_as_their_batch_was(fitted, tmp_path):
@@ -362,7 +363,7 @@ def test_the_command_line_knows_batches(tmp_path):
     short = ["--clusters", 3, "--pretrain-epochs", 5, "--joint-epochs", 0, "--embedding-dim", 32, "--hidden-dim", 32]
     done = run("fit", *files, "--batch", "plate", *short, "--scaling", "standard", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
-    assert "2 taken out; clusters follow them by" in done.output
+    assert "the effects of 2 batches were taken out; " in done.output
     labels = pd.read_csv(tmp_path / "run" / "labels.csv").label
     assert clustering_accuracy(known, labels) > 0.9
     for given in (["plate"], [tmp_path / "batch.csv", "--drop", "plate"]):

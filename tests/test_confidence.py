@@ -54,11 +54,13 @@ def test_labels_are_those_of_the_best_probability(clear, noise):
         assert found.sum(axis=1) == pytest.approx(np.ones(len(found)), abs=1e-5)
 
 
-def test_one_cluster_is_certain():
-    assert (
-        URRL(1, **flat(**QUICK | {"pretrain_epochs": 1})).fit(make_blobs(30, 2)[0]).soft_labels_.tolist()
-        == [[1.0]] * 30
-    )
+def test_one_cluster_is_certain_and_has_no_joint_stage():
+    """On noise it took 200 epochs."""
+    model = URRL(1, **flat(**QUICK | {"pretrain_epochs": 1, "joint_epochs": 3})).fit(make_blobs(30, 2)[0])
+    assert model.soft_labels_.tolist() == [[1.0]] * 30
+    assert np.isnan(model._again()).all()  # nobody says that it is found again
+    assert model.history_["stage"] == ["pre-training"]
+    assert model.decisions_["joint_stage"]["why"] == "joint stage: none, as there is one cluster"
 
 
 def test_clusters_are_matched_whatever_their_numbers():

@@ -246,7 +246,7 @@ REDUCED = ViewReduction(
 LISTED = "(score: minmax 0.520, mixed 0.500)"
 NO_OTHER = "as no other gives clusters that agree clearly better with the neighbours in all views"
 BEST = "as its clusters agree best with the neighbours in all views"
-AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters"
+AGAIN = "put 75% of the samples (50 to 88%) into the same clusters"
 
 
 @pytest.mark.parametrize(
@@ -293,9 +293,13 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         (replace(STAGE, chosen=5), "5 of 9 epochs, as its clusters hardly got better"),
         (replace(STAGE, chosen=5, planned=5), "all 5 epochs"),
         (replace(STAGE, ended="it broke"), "ended early, it broke; the network after 3 epochs is kept"),
+        (replace(STAGE, chosen=0, lasted=0, single=True), "none, as there is one cluster"),
         (replace(STAGE, chosen=0, lasted=0), "none, k-means on the embedding gives the clusters"),
-        (TRUSTED, f"some: {AGAIN} (an estimate; by luck 20%)"),
-        (replace(TRUSTED, refits=5), f"some: {AGAIN} (measured by 5 repeated fits; by luck 20%)"),
+        (TRUSTED, f"some: repeated fits would {AGAIN} (an estimate; luck alone would put 20% there)"),
+        (
+            replace(TRUSTED, refits=5),
+            f"some: repeated fits {AGAIN} (measured by 5 repeated fits; luck alone would put 20% there)",
+        ),
         (replace(TRUSTED, chosen="high", n_clusters=1), "not judged, as there is one cluster"),
         (
             ClusterSource("network", {"network": 0.5, "k-means": 0.25}),
@@ -305,7 +309,7 @@ AGAIN = "repeated fits put 75% of the samples (50 to 88%) into the same clusters
         (
             MeanConfidence(0.5, {"again": 0.75}, n_clusters=5),
             "0.50 on average: the chance that a sample is in the same cluster again if the fit is repeated (other "
-            "trainings put 75% there beyond chance)",
+            "stages and trainings of this fit put 75% there, where luck counts as 0%)",
         ),
         (MeanConfidence(1.0, {"again": 1.0}, n_clusters=1), "not judged, as there is one cluster"),
         (MeanConfidence(0.5, {}, 5), "0.50 on average: the paper's soft labels, which are not calibrated"),

@@ -274,7 +274,7 @@ def test_the_verdict_says_how_sure_that_is(tmp_path):
     run = read_run(write_run(tmp_path / "sure"))
     (sure,) = how_sure(run, str)
     assert sure.startswith(
-        "Trust in these clusters \N{EN DASH} high: repeated fits put 93% of the samples (83 to 98%) into the"
+        "Trust in these clusters \N{EN DASH} high: repeated fits would put 93% of the samples (83 to 98%) into the"
     )
     assert all(re.search(r"(high|low) \w+ in (rna|protein) \(", line) for line in apart_in_words(run)[0])
     doubt = {"trust": trust_of("some", again=0.7, reasons=[{"name": "range_end", "number": 3}])}

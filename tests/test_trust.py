@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import permutations
 from math import exp, log, sqrt
@@ -382,11 +383,38 @@ def test_where_a_cluster_dissolves_trust_is_not_high_and_of_nothing_no_cluster_i
     assert (none.level, none.reasons) == ("none", [])
 
 
+def test_where_more_than_half_of_the_samples_are_uncertain_trust_is_not_high():
+    """87 % were found again, which is "high", while 76 of 120 samples had two clusters in their sets."""
+    labels, soft = np.arange(120) % 4, np.full((120, 4), 0.01, dtype=np.float32)
+    soft[np.arange(120), labels] = 0.87
+    soft[np.arange(120), (labels + 1) % 4] = 0.11
+    soft[:50] = np.where(soft[:50] > 0.5, 0.97, 0.01)  # these are sure
+    found = rules.on_uncertain(soft, np.full(120, 2))
+    assert found == {"name": "uncertain", "count": 70, "samples": 120}
+    assert rules.on_uncertain(soft[:100], np.full(100, 2)) is None
+    sure = rules.found_again(soft.max(axis=1), labels, 4)
+    doubted = rules.with_reasons(sure, found)
+    assert (sure.level, doubted.level) == ("high", "some")
+    assert reasons_of(doubted)[0].what == "70 of 120 samples could be in more than one cluster."
+    assert "viewfuse validate" in advice_of(doubted)
+    assert "viewfuse validate" not in advice_of(replace(doubted, refits=5))
+    assert rules.with_reasons(replace(sure, chosen="none"), found).level == "none"
+
+
+def test_a_fit_and_its_validation_say_that_samples_are_uncertain(clear, noise):
+    for model, views in (clear, noise, (deepcopy(noise[0]).validate(2), noise[1])):
+        count, named = int(model.uncertain(views).sum()), {one["name"]: one for one in model.trust_.reasons}
+        found = {"name": "uncertain", "count": count, "samples": len(views[0])}
+        assert named.get("uncertain") == (found if 2 * count > len(views[0]) else None)
+    assert "uncertain" in {one["name"] for one in noise[0].trust_.reasons}
+
+
 def test_reasons_have_words_of_their_own():
     every = [
         {"name": "batch", "column": "plate", "information": 0.5, "p": 0.005},
         {"name": "continuum"},
         {"name": "dissolves", "clusters": [1, 3]},
+        {"name": "uncertain", "count": 200, "samples": 300},
         {"name": "untested"},
         {"name": "range_end", "number": 30},
         {"name": "outliers", "count": 6, "samples": 300},
@@ -400,7 +428,7 @@ def test_reasons_have_words_of_their_own():
     assert told[-1].what.endswith("neighbours agree with ours better: 0.89 against 0.45.")
     assert "clusters 1 and 3" in told[2].what
     assert advice_of(found) == told[0].advice
-    assert len({one.advice for one in told}) == 9  # that on k-means has none
+    assert len({one.advice for one in told}) == 10  # that on k-means has none
 
 
 @pytest.mark.parametrize(("n", "seen"), [(50, 40), (13, 10), (2, 2)])

@@ -208,7 +208,8 @@ def write_run(
     folder: Path, model: URRL, views: Views, facts: Mapping[str, Any], *, title: str, keep: int | None = None
 ) -> dict[str, Any]:
     """Write labels, model, summary and page of a run, or write them again; `facts` are what else its summary says."""
-    from viewfuse.methods.clusterer import ALPHA, trust_in
+    from viewfuse.methods.clusterer import trust_in
+    from viewfuse.selection.confidence import ALPHA
 
     judged, trust = model.judge(alpha=facts.get("alpha", ALPHA)), trust_in(model.decisions_)
     found: dict[str, Any] = {

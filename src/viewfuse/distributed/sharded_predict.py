@@ -32,7 +32,7 @@ from viewfuse.io.safety import guarded
 from viewfuse.io.source import ROWS_AT_A_TIME, split_by_prefix
 from viewfuse.io.writers import OUTLIER, Judged, as_json, write_predictions
 from viewfuse.methods import load
-from viewfuse.methods.clusterer import ALPHA
+from viewfuse.selection.confidence import ALPHA
 from viewfuse.utils.atomic import exclusive, sealed, unsealed, write_file
 from viewfuse.utils.console import is_live, tell
 from viewfuse.utils.jobs import run_jobs, worker_count

@@ -115,6 +115,11 @@ class Model:
         """Which clusters there are, of shape (clusters,): the centre of a number without a cluster is infinite."""
         return np.asarray(self.network.centers.detach().isfinite().all(dim=1).cpu().numpy())
 
+    @property
+    def n_present(self) -> NDArray[np.int64]:
+        """How many views each training sample has, of shape (samples,)."""
+        return self.stored.present.sum(dim=1).cpu().numpy()
+
     def logits(self, samples: Samples, embedding: Tensor, labels: Tensor) -> NDArray[np.float64]:
         """Of shape (samples,): see `viewfuse.selection.confidence.sample_logits`."""
         assert self.calibration is not None

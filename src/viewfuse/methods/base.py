@@ -31,10 +31,10 @@ from viewfuse.fitted.explanation import Explanation, explain
 from viewfuse.fitted.manifest import decode, encode
 from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.io.writers import KEY, Judged, Results, annotate
-from viewfuse.methods.clusterer import ALPHA, ViewsClusterer, trust_in, with_names
+from viewfuse.methods.clusterer import ViewsClusterer, trust_in, with_names
 from viewfuse.neighbors.index import Samples
 from viewfuse.plots.fitted import FittedPlots
-from viewfuse.selection.confidence import bounds, label_sets
+from viewfuse.selection.confidence import ALPHA, bounds, label_sets
 from viewfuse.selection.decisions import Trust
 from viewfuse.utils import memory
 from viewfuse.utils.jobs import chosen_device
@@ -248,8 +248,8 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         return found
 
     def _again(self) -> NDArray[np.float32]:
-        """Per cluster the chance that its samples are found there again; NaN where nothing is known."""
-        if (found := trust_in(self.decisions_)) is None:
+        """Per cluster the chance that its samples are found there again; NaN where it is not known, or of one alone."""
+        if (found := trust_in(self.decisions_)) is None or self.n_clusters_ == 1:
             return np.full(self.n_clusters_, np.nan, dtype=np.float32)
         return np.array([one["again"] for one in found.clusters], dtype=np.float32)
 

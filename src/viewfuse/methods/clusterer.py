@@ -124,10 +124,6 @@ def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: i
     return dict(sorted(found.items()))
 
 
-ALPHA = 0.1
-"""The share of samples whose set of clusters may lack theirs, where nothing else is asked for."""
-
-
 def trust_in(decisions: Mapping[str, Mapping[str, Any]]) -> Trust | None:
     """The verdict among decisions, as ``decisions_`` holds them; None where there is none."""
     found = restored({Trust.name: decisions[Trust.name]})[Trust.name] if Trust.name in decisions else None

@@ -216,11 +216,16 @@ def pair_of(one: FinishedRun, two: FinishedRun) -> RunPair:
     return RunPair((one, two), first, second, Crossing(one.labels[first], two.labels[second], names[0], names[1]))
 
 
-def known_section(run: FinishedRun, columns: Sequence[Column]) -> Section | None:
+def crossings_of(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> dict[str, Crossing]:
+    """The clusters beside every known column of classes, by its name; times and events of `survival` are none."""
+    return {one.name: found for one in columns if one.name not in survival and (found := crossed_with(run, one))}
+
+
+def known_section(run: FinishedRun, columns: Sequence[Column], survival: Sequence[str] = ()) -> Section | None:
     """The clusters beside every known column of classes."""
     if not columns:
         return None
-    crossings = {one.name: found for one in columns if (found := crossed_with(run, one)) is not None}
+    crossings = crossings_of(run, columns, survival)
     others = [one.name for one in columns if one.name not in crossings]
     return Section("known", "Compared with what you know", filled("known.html", crossings=crossings, others=others))
 

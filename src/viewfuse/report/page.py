@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from viewfuse.plots.style import as_hex, distinct_colors, distinct_markers
 from viewfuse.report import comparison, sections
 from viewfuse.report.association import Association, association_section, associations
 from viewfuse.report.charts import cuts_of
-from viewfuse.report.comparison import MOST_LEVELS, Column, RunPair
+from viewfuse.report.comparison import MOST_LEVELS, Column, Crossing, RunPair
 from viewfuse.report.html import CORNERS, asset, filled
 from viewfuse.report.run_folder import FinishedRun, read_run
 from viewfuse.report.tables import apart_in_words, headline, merges_of, methods_text, tables_of
@@ -67,7 +67,7 @@ def write_report(
         columns = [] if known is None else comparison.columns_for(run, comparison.read_known(known))
         run = comparison.with_batch(run, columns, batch) if batch else run
         tests = associations(run, columns, survival)
-        tables = tables_of(run) | _known_tables(run, columns, tests)
+        tables = tables_of(run) | _known_tables(comparison.crossings_of(run, columns, survival), tests)
         content = _content(run, columns, spell, survival, tests)
         write_file(data / METHODS, methods_text(run).encode())
     write_sheets(data, tables, latex=True)
@@ -99,7 +99,7 @@ def _content(
         sections.cluster_section(run),
         sections.map_section([run]),
         sections.feature_section(run),
-        comparison.known_section(run, columns),
+        comparison.known_section(run, columns, survival),
         association_section(run, columns, survival, tests),
         sections.missing_section(run),
         sections.k_section(run),
@@ -260,8 +260,7 @@ def _rounded(values: NDArray[np.float64]) -> list[float | None]:
     return [short(value) if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _known_tables(run: FinishedRun, columns: Sequence[Column], tests: Sequence[Association]) -> dict[str, Sheet]:
-    known = {one.name: found for one in columns if (found := comparison.crossed_with(run, one)) is not None}
+def _known_tables(known: Mapping[str, Crossing], tests: Sequence[Association]) -> dict[str, Sheet]:
     files = file_names([f"known_{name}" for name in known], ".csv")
     sheets = {file: found.sheet("cluster") for file, found in zip(files, known.values(), strict=True)}
     rows = [(name, len(one.first), *one.scores().values()) for name, one in known.items()]

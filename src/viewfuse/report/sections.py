@@ -12,6 +12,7 @@ from viewfuse.report import charts, tables
 from viewfuse.report.html import filled
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.selection.decision_texts import label, words
+from viewfuse.selection.decisions import JointStageLength
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ _MOST_FEATURES = 1_500
 """More bars would make the page slow; of more the largest of every cluster are shown."""
 _MOST_PATTERNS = 15
 _MOST_LISTED = 12
-"""With more clusters only the table says what sets each apart."""
+"""With more clusters only the table says what sets each apart; of as many facts the first are."""
+_FIRST = 3
 
 
 class Section(NamedTuple):
@@ -102,8 +104,8 @@ def k_section(run: FinishedRun) -> Section | None:
     trees += [charts.merge_tree(merges, run.n_clusters)] if len(merges) > 1 else []
     if not trees:
         return None
-    sheet = None if number is None else tables.k_sheet(number)
-    body = filled("k.html", how_many=tables.how_many(run), sheet=sheet, trees=trees)
+    header, rows = ([], []) if number is None else (tables.k_sheet(number).header, tables.split_rows(number))
+    body = filled("k.html", how_many=tables.how_many(run), header=header, rows=rows, trees=trees)
     return Section("k", "The number of clusters", body)
 
 
@@ -116,13 +118,25 @@ def decision_section(run: FinishedRun, spell: Spell) -> Section | None:
 
 
 def _flat(name: str, value: Any) -> Iterator[str]:
-    """Nested facts, one per line."""
-    if isinstance(value, dict):
+    """Nested facts, one per line; of many numbers, as of columns, the first ones."""
+    many = isinstance(value, dict) and len(value) > _MOST_LISTED
+    if many and all(isinstance(one, int | float) for one in value.values()):
+        first = ", ".join(f"{key} ({inner:.4g})" for key, inner in list(value.items())[:_FIRST])
+        yield f"{name}: {len(value):,}, such as {first}"
+    elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{name} {key}".strip(), inner)
     else:
         shown = f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else as_json(value)
         yield f"{name}: {shown}"
+
+
+def _left_of_joint_stage(run: FinishedRun) -> tuple[str, str]:
+    """What became of the joint stage, in words, where not all of it counts; and what charts say where nothing does."""
+    stage = run.decisions.get(JointStageLength.name)
+    if not isinstance(stage, JointStageLength) or stage.chosen == stage.lasted:
+        return "", ""
+    return words(stage), "" if stage.chosen else "; shaded: undone"
 
 
 def loss_section(run: FinishedRun) -> Section | None:
@@ -131,14 +145,16 @@ def loss_section(run: FinishedRun) -> Section | None:
         return None
     epochs, stages = run.history.numbers("epoch").tolist(), run.history.columns.get("stage", [])
     since = next((epochs[row] for row, stage in enumerate(stages) if stage == "joint"), None)
+    kept, undone = _left_of_joint_stage(run)
     curves = []
     for name in run.history.columns:
         if name not in ("epoch", "stage", "seconds"):
             values = zip(epochs, run.history.numbers(name).tolist(), strict=True)
             pairs = [(x, y) for x, y in values if math.isfinite(y)]
             pairs = pairs[next((row for row, (_, y) in enumerate(pairs) if y), len(pairs)) :]  # zero: not in use yet
-            curves += [charts.line_chart(pairs, name.replace("_", " "), "epoch", since=since)] if pairs else []
-    return Section("losses", "Training", filled("losses.html", curves=curves, has_joint_stage=since is not None))
+            title = f"{name.replace('_', ' ')}{undone}"
+            curves += [charts.line_chart(pairs, title, "epoch", since=since)] if pairs else []
+    return Section("losses", "Training", filled("losses.html", curves=curves, joint=since is not None, kept=kept))
 
 
 def reproduce_section(run: FinishedRun) -> Section:

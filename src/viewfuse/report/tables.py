@@ -19,7 +19,7 @@ from viewfuse.missing import describe
 from viewfuse.plots.layout import find_patterns, lacking
 from viewfuse.report.run_folder import FinishedRun
 from viewfuse.selection import decisions as kinds
-from viewfuse.selection.decision_texts import advice_of, label, listed, reasons_of, words
+from viewfuse.selection.decision_texts import advice_of, label, listed, reasons_of, split_fell, words
 from viewfuse.utils.settings import Spell
 
 
@@ -38,15 +38,15 @@ class Cluster(NamedTuple):
 
 
 def clusters_of(run: FinishedRun) -> list[Cluster]:
-    """The clusters by number."""
-    found = []
+    """The clusters by number, and whether each would be found again, where there are several."""
+    found, several = [], run.n_clusters > 1
     for cluster in range(run.n_clusters):
         rows = np.flatnonzero(run.labels == cluster)
         mean = float(run.confidence[rows].mean()) if len(rows) else math.nan
         has = run.present[rows].mean(axis=0) if len(rows) else np.zeros(len(run.views))
         typical = tuple(run.ids[row] for row in typical_samples(rows, run.confidence).tolist())
-        again = run.found_again[cluster] if run.found_again else (math.nan, "")
-        own = run.trust.clusters[cluster] if run.trust is not None else {}
+        again = run.found_again[cluster] if run.found_again and several else (math.nan, "")
+        own = run.trust.clusters[cluster] if run.trust is not None and several else {}
         interval = tuple(own[name] for name in ("low", "high") if name in own)
         facts = cluster, len(rows), len(rows) / max(len(run.ids), 1), mean, int(run.uncertain[rows].sum())
         found.append(Cluster(*facts, again, interval, tuple(has.tolist()), typical))
@@ -127,6 +127,21 @@ def k_sheet(number: kinds.ClusterNumber) -> Sheet:
         rows.append((place, one["parent"], *one["sizes"], int(one["stands"]), *known))
     parts = [f"{part}_{name}" for part in ("held_out", "agreement") for name in views]
     return Sheet(("split", "parent", "left", "right", "stands", *names, *parts), rows, ".4g", printed=8)
+
+
+def split_rows(number: kinds.ClusterNumber) -> list[list[tuple[str, str]]]:
+    """Of the page's table of splits what each cell shows, and its value; the last ones say why splits do not stand."""
+
+    def cell(name: str, value: float) -> tuple[str, str]:
+        if math.isnan(value):
+            return "\N{EN DASH}", ""
+        tiny = name in ("p_value", "valley") and value < 0.001
+        shown = "root" if name == "parent" and value < 0 else "< 0.001" if tiny else f"{value:.3g}"
+        return shown, f"{value:.4g}"
+
+    sheet = k_sheet(number)
+    cells = [list(map(cell, sheet.header, row)) for row in sheet.rows]
+    return [[*row, (split_fell(one),) * 2] for one, row in zip(number.splits, cells, strict=True)]
 
 
 _TINY = 5
@@ -262,14 +277,31 @@ _ELSEWHERE = ("n_clusters", "cluster_range", "random_state", "device", "n_jobs",
 """Parameters that the paragraph has in words, and those that change no result."""
 
 
+def given_in_words(decision: kinds.Decision) -> str:
+    """A sentence on what a fit knew or used besides the views."""
+    match decision:
+        case kinds.KnownClasses(chosen=n, agreed=agreed):
+            known = f"the classes of {count(n, 'sample')} were known beforehand"
+            said = f"{known}; the clusters keep {agreed:,} of {n:,} with their class"
+        case kinds.KnownPairs(chosen=n, kept=kept):
+            known = f"{count(n, 'pair')} of samples {'was' if n == 1 else 'were'} known to be together or apart"
+            said = f"{known}; the clusters keep {kept:,} of {n:,}"
+        case kinds.Update():
+            said = f"in the last update, {words(decision)}"
+        case kinds.SavedSentence():
+            said = f"{label(decision)}: {words(decision)}"
+        case _:
+            said = words(decision)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
 def methods_text(run: FinishedRun) -> str:
     """What was done, in sentences to paste."""
     params = run.summary.get("params") or {}
     known = run.versions
     own = f"viewfuse {known['viewfuse']}" if "viewfuse" in known else "viewfuse"
     others = ", ".join(f"{name} {version}" for name, version in known.items() if name != "viewfuse")
-    used = [run.decisions[kind.name] for kind in _GIVEN if kind.name in run.decisions]
-    given = [f"{label(one)}: {words(one)}" for one in used]
+    given = [given_in_words(run.decisions[kind.name]) for kind in _GIVEN if kind.name in run.decisions]
     is_led = bool({kinds.KnownClasses.name, kinds.KnownPairs.name} & run.decisions.keys())
     chosen = f"chosen{'' if is_led else ' without labels'}{' by a tested tree of splits' if run.number else ''}"
     number = run.decisions.get(kinds.ClusterNumber.name)
@@ -290,7 +322,7 @@ def methods_text(run: FinishedRun) -> str:
         f"The number of clusters, {run.n_clusters - len(run.unused)}, was {chosen}.",
         f"The random seed was {params.get('random_state', 'not fixed')}; all settings were the defaults of that "
         f"version{f', but for {set_to}' if set_to else ''}.",
-        *([f"Known beforehand: {'; '.join(given)}."] if given else []),
+        *given,
         f"No {'other ' if is_led else ''}label was used in training.",
     ]
     return " ".join(sentences) + f"\n\n[1] {CITATION}\n"

@@ -31,6 +31,8 @@ from viewfuse.selection.scores import stability
 
 OFFSET, MARGIN, AGAIN, WHOLE = -0.25, 1.5, 2.75, 0.75
 """Of the logistic function: fitted as -0.24, 1.51, 2.75 and 0.83, and rounded, at no cost (results/trust)."""
+ALPHA = 0.1
+"""The share of samples whose set of clusters may lack theirs, where nothing else is asked for."""
 _MOST_APART = 2_000
 """Samples whose neighbours in the embedding are looked for: of more, as many at even distances; means need no more."""
 _ELSEWHERE = 0.15

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from viewfuse.data.filling import in_words as cells_in_words
 from viewfuse.selection import decisions as kinds
-from viewfuse.selection.decisions import KINDS, Decision, SavedSentence, Trust
+from viewfuse.selection.decisions import KINDS, VALLEYS, Decision, SavedSentence, Trust
 from viewfuse.utils.settings import Setting, Spell, written
 
 
@@ -92,7 +92,9 @@ def words(decision: Decision, spell: Spell = str) -> str:
             return f"{count:,} samples are learned from{unequal} {_listed(weights['views'], 'views')}"
         case kinds.BatchEffects(chosen=batches, evidence={"before": before, "after": after}):
             alone = "".join(f"; cluster {c} is in {name} alone: confounded" for c, name in decision.alone.items())
-            return f"{len(batches)} taken out; clusters follow them by {after:.2f} of 1, before by {before:.2f}{alone}"
+            shared = "the adjusted mutual information of clusters and batches (0: chance, 1: the same groups)"
+            both = f"{shared} is {after:z.2f}, before it was {before:z.2f}"
+            return f"the effects of {len(batches)} batches were taken out; {both}{alone}"
         case kinds.KeptNumbers(chosen=kept, evidence=found):
             given = {"kept": kept, "new": decision.new, "unused": decision.unused}
             source = (
@@ -109,7 +111,8 @@ def words(decision: Decision, spell: Spell = str) -> str:
             return "not judged, as there is one cluster"
         case kinds.MeanConfidence(chosen=mean, evidence={"again": again}):
             what = "the chance that a sample is in the same cluster again if the fit is repeated"
-            return f"{mean:.2f} on average: {what} (other trainings put {again:.0%} there beyond chance)"
+            others = f"other stages and trainings of this fit put {again:.0%} there, where luck counts as 0%"
+            return f"{mean:.2f} on average: {what} ({others})"
         case kinds.MeanConfidence(chosen=mean, evidence=evidence) if not evidence:
             return f"{mean:.2f} on average: the paper's soft labels, which are not calibrated"
         case Trust(n_clusters=1):
@@ -118,11 +121,17 @@ def words(decision: Decision, spell: Spell = str) -> str:
         case Trust(chosen=word, evidence=facts, refits=refits):
             source = f"measured by {refits} repeated fits" if refits else "an estimate"
             found = f"{facts['again']:.0%} of the samples ({100 * facts['low']:.0f} to {100 * facts['high']:.0f}%)"
-            again = f"repeated fits put {found} into the same clusters"
-            return f"{word}: {again} ({source}; by luck {facts['chance']:.0%})"
+            again = f"repeated fits {'' if refits else 'would '}put {found} into the same clusters"
+            return f"{word}: {again} ({source}; luck alone would put {facts['chance']:.0%} there)"
         case kinds.ClusterNumber():
             return _on_number(decision)
     raise TypeError(f"a decision of an unknown kind: {decision!r}")
+
+
+def _joined(names: Sequence[Any]) -> str:
+    """Names as a sentence lists them."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _listed(numbers: Mapping[str, float], what: str = "score") -> str:
@@ -172,6 +181,8 @@ def _on_scaling(decision: kinds.ScalingChoice, spell: Spell) -> str:
 
 def _on_joint_stage(decision: kinds.JointStageLength) -> str:
     kept, lasted = decision.chosen, decision.lasted
+    if decision.single and not lasted:
+        return "none, as there is one cluster"
     if not lasted:
         return "none, k-means on the embedding gives the clusters"
     if decision.ended:
@@ -207,7 +218,8 @@ def _on_number(decision: kinds.ClusterNumber) -> str:
         where = " and ".join(dict.fromkeys(alone))
         more += f", {'' if len(alone) == count else f'{len(alone)} of them '}in {where} only"
     if decision.unasked:
-        more += f"; {' and '.join(decision.unasked)} was not asked, as categories form groups of their own"
+        were = "were" if decision.unasked[1:] else "was"
+        more += f"; {_joined(decision.unasked)} {were} not asked, as categories form groups of their own"
     end = {
         "": "", "largest": "; this is the end of the range, and the data say more",
         "known": "; what is known of the samples needs as many, and the data say fewer",
@@ -227,9 +239,19 @@ def _on_splits(decision: kinds.ClusterNumber, standing: Sequence[Mapping[str, An
     found += f"; {lonely} of the splits {'is' if lonely == 1 else 'are'} seen in one view only" if lonely else ""
     if not decision.levels:
         return found
-    *most, last = map(str, decision.levels)
-    levels = f"{', '.join(most)} and {last} clusters" if most else f"{last} clusters"
-    return f"{found}; {levels} hold as well, as {'coarser levels' if most else 'a coarser level'}"
+    coarser = "coarser levels" if decision.levels[1:] else "a coarser level"
+    return f"{found}; {_joined(decision.levels)} clusters hold as well, as {coarser}"
+
+
+def split_fell(split: Mapping[str, Any]) -> str:
+    """Why a split of `ClusterNumber` does not stand; empty where it does."""
+    if split["stands"]:
+        return ""
+    if split["p_value"] >= split["level"]:
+        return "data without structure are split as clearly: p is not below its level"
+    if split.get("valley") is not None and split["valley"] >= VALLEYS * split["level"]:
+        return "samples are not rarer at the border: no valley"
+    return "too weak beside the strongest splits, or beside the agreement in data without structure"
 
 
 def p_value(value: float, sign: str = "") -> str:
@@ -253,6 +275,10 @@ _REASONS = {
     "structureless": _CONTINUUM,
     "dissolves": ("Repeated fits would divide {clusters} in another way.",
                   "Look at these first: they may be parts of others, or several kinds together."),
+    "uncertain": ("{count:,} of {samples:,} samples could be in more than one cluster.",
+                  "Run `viewfuse validate` (in Python `model.validate()`), which measures how sure the clusters are."),
+    "unsure": ("{count:,} of {samples:,} samples could be in more than one cluster, also after repeated fits.",
+               "Rely on the samples that are not uncertain only, or try fewer clusters."),
     "untested": ("There are too few samples to find out how many clusters there are.",
                  "Ask for a number of clusters, such as {ask_two}, if you expect some."),
     "range_end": ("{number} is the largest number of clusters that was tried.",
@@ -280,7 +306,8 @@ def reasons_of(trust: Trust, spell: Spell = str) -> list[Reason]:
         if "theirs" in facts:
             as_well = f"{facts['ours']:.2f}" == f"{facts['theirs']:.2f}"
             facts["how"] = "as well" if as_well else "better" if facts["ours"] > facts["theirs"] else "worse"
-        what, advice = _REASONS["same" if facts.get("same") else facts["name"]]
+        measured = "unsure" if trust.refits and facts["name"] == "uncertain" else facts["name"]
+        what, advice = _REASONS["same" if facts.get("same") else measured]
         found.append(Reason(what.format_map(facts), advice.format_map(facts)))
     return found
 
@@ -298,4 +325,4 @@ def advice_of(trust: Trust, spell: Spell = str) -> str:
 def listed(labels: list[Any]) -> str:
     """Clusters by their labels."""
     shown = [str(one) for one in labels[:6]] + ["others"] * (len(labels) > 6)
-    return f"cluster {shown[0]}" if len(shown) == 1 else f"clusters {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"cluster{'s' if shown[1:] else ''} {_joined(shown)}"

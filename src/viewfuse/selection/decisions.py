@@ -91,6 +91,7 @@ class JointStageLength(Decision):
     lasted: int
     planned: int
     ended: str
+    single: bool = False  # whether there was one cluster, which needs no joint stage
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,8 @@ class Update(Decision):
     waiting: Sequence[str]
 
 
+VALLEYS = 4
+"""How many times as high as the level of a split the p-value of its valley may be."""
 KINDS = {kind.name: kind for kind in Decision.__subclasses__()}
 
 

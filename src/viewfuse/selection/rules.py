@@ -4,9 +4,10 @@ Which scaling is chosen, which clusters the joint stage begins with, and which t
 the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.decision_texts` puts in words.
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
-chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, the data
-hold together no better than a Gaussian, or samples are too few to look for clusters, it is never "high". All else are
-reasons: each names one thing and what to do about it, and none changes the level.
+chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, more than
+half of the samples could be in another one, the data hold together no better than a Gaussian, or samples are too few to
+look for clusters, it is never "high". All else are reasons: each names one thing and what to do about it, and none
+changes the level.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
-from viewfuse.selection.confidence import logistic
+from viewfuse.selection.confidence import ALPHA, bounds, label_sets, logistic
 from viewfuse.selection.decisions import ClusterNumber, Outliers, Trust
 from viewfuse.selection.kmeans import filled_table, gaussian_like, partition
 from viewfuse.selection.linkage import principal
@@ -117,8 +118,8 @@ def clearly_better(other: Merit, own: Merit, found_in: str = "k-means") -> bool:
 HIGH, NONE = 0.8, 0.5
 """Bounds of the mean chance, corrected for chance (results/trust tells what repeated fits gave above and below)."""
 GRAVITY = (
-    "batch", "continuum", "structureless", "dissolves", "untested", "range_end", "outliers", "one_view", "unequal",
-    "k-means",
+    "batch", "continuum", "structureless", "dissolves", "uncertain", "untested", "range_end", "outliers", "one_view",
+    "unequal", "k-means",
 )  # fmt: skip
 """The names of the reasons, the gravest first."""
 _WHOLE_ERROR, _CLUSTER_ERROR = 1.2, 1.7
@@ -167,7 +168,8 @@ def found_again(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int,
 def with_reasons(trust: Trust, *found: Mapping[str, Any] | None) -> Trust:
     """Trust with more reasons, those that are None left out; one that has the name of another replaces it."""
     own = {one["name"]: one for one in (*trust.reasons, *found) if one is not None}
-    word = "some" if {"continuum", "dissolves", "untested"} & own.keys() and trust.chosen == "high" else trust.chosen
+    doubted = {"continuum", "dissolves", "uncertain", "untested"} & own.keys() and trust.chosen == "high"
+    word = "some" if doubted else trust.chosen
     if "structureless" in own:
         word = "none"
         if "continuum" in own:  # says the same
@@ -196,6 +198,12 @@ def on_views(labels: Tensor, neighbor_ids: Tensor, names: Sequence[str]) -> dict
     if own[best] < 0.4 or own[other] > 0.1:
         return None
     return {"name": "one_view", "view": names[best], "agreement": own[best], "others": own[other]}
+
+
+def on_uncertain(soft: NDArray[np.float32], n_present: NDArray[np.int64]) -> dict[str, Any] | None:
+    """Whether more than half of the training samples could be in more than one cluster, as `uncertain` tells."""
+    count = int((label_sets(soft, n_present, bounds(soft, n_present, ALPHA)).sum(axis=1) > 1).sum())
+    return {"name": "uncertain", "count": count, "samples": len(soft)} if 2 * count > len(soft) else None
 
 
 def on_outliers(count: int, n_samples: int) -> dict[str, Any] | None:

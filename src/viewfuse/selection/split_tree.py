@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from viewfuse.errors import SettingError
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
-from viewfuse.selection.decisions import ClusterNumber
+from viewfuse.selection.decisions import VALLEYS, ClusterNumber
 from viewfuse.selection.kmeans import Tree
 from viewfuse.selection.linkage import MOST_GROUPS, PER_GROUP, nearest_different, principal
 from viewfuse.selection.split_evidence import (
@@ -115,7 +115,7 @@ def lacks_valley(one: Split) -> bool:
     Its p-value may be four times as high as the other one: squares seldom have a valley even then, and sub-splits of
     clear clusters, with their lower level, hardly ever (results/clusters).
     """
-    return one.valley is not None and one.valley >= 4 * one.level
+    return one.valley is not None and one.valley >= VALLEYS * one.level
 
 
 def _is_clear(one: Split) -> bool:

@@ -111,11 +111,13 @@ def fit_models(
     unsettled = [search for search in searches if not (config.pretrained_as_needed and search.settled)]
     later = [trial for search in unsettled for trial in search.trials]
     joint = sum(planned_epochs(trial.run).joint for search in searches for trial in search.trials)
-    progress.expect(joint + sum(last - trial.run.n_epochs for trial in later))
+    learns = config.n_clusters > 1  # one cluster teaches nothing
+    progress.expect(learns * joint + sum(last - trial.run.n_epochs for trial in later))
     _pretrain(later, last, **ways)
     for search in searches:
         search.drop_diverged()
-    train_jointly([trial.run for search in searches for trial in search.trials], **ways)
+    if learns:
+        train_jointly([trial.run for search in searches for trial in search.trials], **ways)
     return [_best(search) for search in searches]
 
 
@@ -196,7 +198,8 @@ def trust_of(
         simple = rules.on_kmeans(matched_share(labels, reference), *each)
     structure, sizes = rules.on_structure(model.stored, labels, n_clusters), rules.on_sizes(labels, n_clusters)
     others = rules.on_views(ours, ids, model.names), rules.on_outliers(n_outliers, len(labels))
-    return rules.with_reasons(found, simple, structure, sizes, *others)
+    unsure = rules.on_uncertain(soft, model.n_present)
+    return rules.with_reasons(found, unsure, simple, structure, sizes, *others)
 
 
 def calibrated(

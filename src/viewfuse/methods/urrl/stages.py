@@ -353,4 +353,5 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
         "clustering_weight": run.numbers["clustering_weight"],
     }
     before = run.history["stage"].count("pre-training")
-    return JointStageLength(stage.kept - before, evidence, lasted, planned_epochs(run).joint, stage.ended)
+    length = JointStageLength(stage.kept - before, evidence, lasted, planned_epochs(run).joint, stage.ended)
+    return replace(length, single=run.method.n_clusters == 1)

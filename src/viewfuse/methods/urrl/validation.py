@@ -22,7 +22,7 @@ from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models
 from viewfuse.selection.confidence import mean_confidence
 from viewfuse.selection.decision_texts import records
-from viewfuse.selection.rules import found_again, with_reasons
+from viewfuse.selection.rules import found_again, on_uncertain, with_reasons
 from viewfuse.selection.scores import stability
 from viewfuse.utils.settings import checked_count
 
@@ -95,6 +95,7 @@ def validated(
     logits = model.logits(model.stored, embedding, torch.from_numpy(labels).to(embedding.device))
     model = replace(model, calibration=model.calibration.validated(logits, labels, shares))
     soft = model.assign(model.stored, embedding)
-    kept = [one for one in trust.reasons if one["name"] != "dissolves"]
-    found = with_reasons(found_again(hits, labels, trust.n_clusters, n_refits), *kept)
+    kept = [one for one in trust.reasons if one["name"] not in ("dissolves", "uncertain")]
+    unsure = on_uncertain(soft, model.n_present)
+    found = with_reasons(found_again(hits, labels, trust.n_clusters, n_refits), unsure, *kept)
     return model, soft, records(mean_confidence(soft, model.calibration), found)
