@@ -363,3 +363,9 @@ def test_from_files_to_explanations(data, fitted, explained, tmp_path):
     assert len(mistake.output.strip().splitlines()) == 1
     assert "nothing.csv is no file" in mistake.output
     assert not (tmp_path / "o").exists()
+
+
+def test_a_last_cluster_without_samples_has_the_size_0(data, fitted):
+    rows = np.flatnonzero(fitted.labels_ < 2)
+    found = fitted.explain(data[0][rows])
+    assert found.sizes.tolist() == [*np.bincount(fitted.labels_[rows], minlength=2).tolist(), 0]

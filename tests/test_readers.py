@@ -194,3 +194,10 @@ def test_a_folder_of_arrays_and_tables_is_not_read_in_part(tmp_path):
     (tmp_path / "a.csv").write_text("id,x\ns1,1\ns2,2\n")
     with pytest.raises(DataError, match=r"holds arrays and tables, such as b.npy and a.csv; give a folder of one kind"):
         read_views(tmp_path)
+
+
+def test_a_folder_that_is_called_like_an_array_is_not_left_out(tmp_path):
+    np.save(tmp_path / "b.npy", np.ones((3, 2)))
+    (tmp_path / "a.npy").mkdir()
+    with pytest.raises(DataError, match=r"a\.npy is no file; leave only arrays in the folder"):
+        read_views(tmp_path)

@@ -107,6 +107,7 @@ def test_the_table_of_splits_is_in_words(tmp_path):
     body = k_section(read_run(write_run(tmp_path / "run", decisions=decisions))).body
     assert "nan" not in body.split("<tbody>")[1]
     assert 'data-value="-1">root<' in body
+    assert body.count(">root<") == 1
     assert 'data-value="5.92e-35">&lt; 0.001<' in body
     assert "Level: the p-value below which" in body
     whys = re.findall(r">([^<]*)</td></tr>", body)
