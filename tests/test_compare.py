@@ -113,6 +113,7 @@ def test_a_method_that_fails_comes_last_and_the_others_go_on(blobs):
     methods = {"broken": Told(fails=True), "fine": Told()}
     found = viewfuse.compare(blobs[0], methods, n_clusters=3, seeds=2, labels=blobs[1])
     assert [line[1] for line in cells(found)[1]] == ["fine", "broken"]
+    assert ["failed" in line for line in cells(found)[1]] == [False, True]
     assert found.rows()[0]["failed"] == "ZeroDivisionError: of its own"
     assert found.rows()[0]["failed_runs"] == 2
     assert np.isnan(found.rows()[0]["acc"])
