@@ -128,6 +128,37 @@ FAMILIES: Mapping[str, Callable[[Rng], Made]] = {
 """Kinds of data that the catalogue has none or few of."""
 
 
+_MOST, _LEAST = 1_500, 8  # samples of a thinned set, and of its classes
+
+
+def thinned(labels: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
+    """Rows that give classes in random order sizes from 1 to 1 / ratio."""
+    rng = np.random.default_rng([seed, 77])
+    classes, counts = np.unique(labels, return_counts=True)
+    shares = ratio ** -np.linspace(0, 1, len(classes))
+    sizes = np.maximum(_LEAST, np.round(min(counts.min(), _MOST / shares.sum()) * shares)).astype(int)
+    pairs = zip(rng.permutation(len(classes)), sizes, strict=True)
+    return np.sort(
+        np.concatenate([rng.choice(np.flatnonzero(labels == classes[c]), n, replace=False) for c, n in pairs])
+    )
+
+
+def sample(folder: Path | None, name: str, rate: float, seed: int) -> tuple[Views, NDArray[Any]]:
+    """The views of a set, some of them missing, and its labels."""
+    if name in FAMILIES:
+        arrays, labels = FAMILIES[name](np.random.default_rng([seed, list(FAMILIES).index(name)]))
+        lost = len(arrays) - 1
+    else:
+        base, _, ratio = name.partition("~")
+        own = load(folder, CATALOGUE[base])
+        arrays, labels, lost = own.views, own.labels, CATALOGUE[base].missing_number
+        if ratio:
+            rows = thinned(labels, float(ratio), seed)
+            arrays, labels = [array[rows] for array in arrays], labels[rows]
+    mask = paper_mask(len(labels), len(arrays), rate, lost, random_state=seed)
+    return Views({f"view {v}": array for v, array in enumerate(arrays)}, mask=mask), labels
+
+
 def fitted(views: Views, y: NDArray[Any], seed: int) -> tuple[Any, ...]:
     """A default fit with the number of classes: who found the clusters, and accuracies in percent."""
     seen, conclude, k = dict[str, Any](), Trial.conclude, len(np.unique(y))
@@ -162,14 +193,7 @@ def main() -> None:
         for seed in asked.seeds:
             for rate in asked.rates:
                 for name in [*asked.sets, *(FAMILIES if asked.families else ())]:
-                    if name in FAMILIES:
-                        arrays, y = FAMILIES[name](np.random.default_rng([seed, list(FAMILIES).index(name)]))
-                        lost = len(arrays) - 1
-                    else:
-                        own = load(asked.data, CATALOGUE[name])
-                        arrays, y, lost = own.views, own.labels, CATALOGUE[name].missing_number
-                    mask = paper_mask(len(y), len(arrays), rate, lost, random_state=seed)
-                    views = Views({f"view {v}": array for v, array in enumerate(arrays)}, mask=mask)
+                    views, y = sample(asked.data, name, rate, seed)
                     out.writerow([name, rate, seed, *fitted(views, y, seed)])
                     file.flush()
 

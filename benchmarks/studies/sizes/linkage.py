@@ -17,46 +17,15 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.experiments.catalogue import CATALOGUE, load
 from benchmarks.experiments.scoring import scored
-from benchmarks.studies.decisions.vote import FAMILIES
+from benchmarks.studies.decisions.vote import sample
 from viewfuse import URRL, Views
 from viewfuse.engine.batches import clusters
 from viewfuse.methods.urrl import scaling_search
 from viewfuse.methods.urrl.scaling_search import Trial
-from viewfuse.missing import paper_mask
 from viewfuse.utils.jobs import limited
 
-_MOST, _LEAST = 1_500, 8
 COLUMNS = ("dataset", "rate", "seed", "way", "chosen", "acc", "macro", "ari")
-
-
-def thinned(labels: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
-    """Rows that give classes in random order sizes from 1 to 1 / ratio."""
-    rng = np.random.default_rng([seed, 77])
-    classes, counts = np.unique(labels, return_counts=True)
-    shares = ratio ** -np.linspace(0, 1, len(classes))
-    sizes = np.maximum(_LEAST, np.round(min(counts.min(), _MOST / shares.sum()) * shares)).astype(int)
-    pairs = zip(rng.permutation(len(classes)), sizes, strict=True)
-    return np.sort(
-        np.concatenate([rng.choice(np.flatnonzero(labels == classes[c]), n, replace=False) for c, n in pairs])
-    )
-
-
-def sample(folder: Path, name: str, rate: float, seed: int) -> tuple[Views, NDArray[Any]]:
-    """The views of a set, some of them missing, and its labels."""
-    if name in FAMILIES:
-        arrays, labels = FAMILIES[name](np.random.default_rng([seed, list(FAMILIES).index(name)]))
-        lost = len(arrays) - 1
-    else:
-        base, _, ratio = name.partition("~")
-        own = load(folder, CATALOGUE[base])
-        arrays, labels, lost = own.views, own.labels, CATALOGUE[base].missing_number
-        if ratio:
-            rows = thinned(labels, float(ratio), seed)
-            arrays, labels = [array[rows] for array in arrays], labels[rows]
-    mask = paper_mask(len(labels), len(arrays), rate, lost, random_state=seed)
-    return Views({f"view {v}": array for v, array in enumerate(arrays)}, mask=mask), labels
 
 
 def fitted(views: Views, n_clusters: int, seed: int) -> dict[str, tuple[str, NDArray[np.int64]]]:
