@@ -27,7 +27,7 @@ from viewfuse.selection.decisions import (
     Trust,
     ViewReduction,
 )
-from viewfuse.selection.scores import Candidate, Merit, best_start, matched_kappa
+from viewfuse.selection.scores import Candidate, Merit, best_start, matched_kappa, merits
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,10 @@ def test_partitions_are_compared_by_their_sizes_and_not_by_the_number_of_cluster
         (Merit(0.1, 0.547, 0.952), False, False, False),  # 0.453 leave: 0.5 / exp(0.1) is 0.4524
         (Merit(0.1, 0.548, 0.952), True, False, False),
         (Merit(0.1, 0.548, 0.951), False, False, False),  # exp(-0.05) is 0.9512
-        (Merit(0.1, 0.1, 1.051), False, False, False),  # exp(0.05) is 1.0513
-        (Merit(0.1, 0.1, 1.052), True, False, False),
+        (Merit(0.5, 0.5, 1.051), False, False, False),  # exp(0.05) is 1.0513
+        (Merit(0.5, 0.5, 1.052), True, False, False),
+        (Merit(0.499, 0.5, 1.052), False, False, False),  # more leave
+        (Merit(0.5, 0.499, 1.052), False, False, False),
         (Merit(0.630, 0.9, 1.10), True, False, True),
         (Merit(0.630, 0.9, 1.106), True, True, True),  # exp(0.1) is 1.105
         (Merit(0.629, 0.9, 1.2), True, False, True),
@@ -87,20 +89,56 @@ def test_average_linkage_may_tell_less_where_fewer_neighbours_leave(other, bette
 
 
 @pytest.mark.parametrize(
+    ("other", "found_in", "kappa", "better"),
+    [
+        (Merit(0.56, 0.6, 1.0), "linkage", 0.70, True),
+        (Merit(0.56, 0.6, 1.0), "linkage", 0.69, False),
+        (Merit(0.57, 0.6, 1.0), "linkage", 0.1, True),  # 0.43 leave: 0.5 / exp(0.15) is 0.4304
+        (Merit(0.9, 0.9, 2.0), "consensus", 0.70, True),
+        (Merit(0.9, 0.9, 2.0), "consensus", 0.69, False),
+        (Merit(0.9, 0.9, 2.0), "tree", 0.0, True),  # which may be another partition
+    ],
+)
+def test_a_vote_and_average_linkage_correct_clusters_and_do_not_replace_them(other, found_in, kappa, better):
+    assert rules.clearly_better(other, Merit(0.5, 0.5, 1.0), found_in, kappa) == better
+
+
+def test_even_halves_tell_more_than_a_rare_group_but_do_not_take_its_place():
+    """Groups of 950 and 50 whose neighbours are all their own, and a cut through the large one."""
+    rng = np.random.default_rng(0)
+    rare, halves = (np.arange(1000) >= 950) * 1, np.arange(1000) // 500
+    near = np.where(rng.random((1000, 9)) < 0.9, halves[:, None], 1 - halves[:, None])  # the half of each neighbour
+    near = near * 450 + rng.integers(0, 450, (1000, 9)) + near * 50
+    near[950:] = rng.integers(950, 1000, (50, 9))
+    near = np.where(rare[:, None] == 1, near, near.clip(max=949))[:, None]
+    own, other = merits([torch.from_numpy(x) for x in (rare, halves)], torch.from_numpy(near), 2)
+    assert other.information > 1.5 * own.information
+    assert other.score < own.score
+    assert not rules.clearly_better(other, own)
+
+
+def test_what_was_found_earlier_is_not_kept_for_telling_more():
+    own, other = Merit(0.5, 0.5, 1.0), Merit(0.5, 0.5, 9.0)
+    assert [rules.clearly_better(other, own, name) for name in ("k-means", "earlier")] == [True, False]
+    assert rules.clearly_better(Merit(0.63, 0.1, 0.1), own, "earlier")
+    assert rules.clearly_better(Merit(0.1, 0.548, 0.952), own, "earlier")
+
+
+@pytest.mark.parametrize(
     ("own", "other", "better", "of_graph", "of_tree"),
     [
-        (Merit(0.9, 0.9, 2.0), Merit(0.1, 0.1, 2.10), False, False, False),  # 2 * exp(0.05) is 2.1025
-        (Merit(0.9, 0.9, 2.0), Merit(0.1, 0.1, 2.11), True, False, False),
-        (Merit(0.9, 0.9, 0.02), Merit(0.1, 0.1, 0.0210), False, False, False),
-        (Merit(0.9, 0.9, 0.02), Merit(0.1, 0.1, 0.0211), True, False, False),
+        (Merit(0.9, 0.9, 2.0), Merit(0.9, 0.9, 2.10), False, False, False),  # 2 * exp(0.05) is 2.1025
+        (Merit(0.9, 0.9, 2.0), Merit(0.9, 0.9, 2.11), True, False, False),
+        (Merit(0.9, 0.9, 0.02), Merit(0.9, 0.9, 0.0210), False, False, False),
+        (Merit(0.9, 0.9, 0.02), Merit(0.9, 0.9, 0.0211), True, False, False),
         (Merit(0.9, 0.9, 1.5), Merit(0.92, 0.1, 1.0), False, False, False),  # 0.08 leave: 0.1 / exp(0.3) is 0.0741
         (Merit(0.9, 0.9, 1.5), Merit(0.93, 0.1, 1.6), True, False, False),
         (Merit(0.9, 0.9, 1.5), Merit(0.93, 0.1, 1.66), True, True, False),  # 1.5 * exp(0.1) is 1.6578
         (Merit(0.9, 0.9, 1.5), Merit(0.905, 0.905, 1.57), False, False, True),  # 0.1 / exp(0.04) is 0.0961
         (Merit(0.9, 0.9, 1.5), Merit(0.905, 0.905, 1.56), False, False, False),  # 1.5 * exp(0.04) is 1.5612
         (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 0.0), False, False, False),  # nothing is told by either
-        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 1e-6), True, False, False),
-        (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.1, 1.0e-9), False, False, False),
+        (Merit(0.9, 0.9, 0.0), Merit(0.9, 0.9, 1e-6), True, False, False),
+        (Merit(0.9, 0.9, 0.0), Merit(0.9, 0.9, 1.0e-9), False, False, False),
         (Merit(0.9, 0.9, 1.0), Merit(0.1, 0.95, 0.0), False, False, False),
         (Merit(0.9, 0.9, 0.0), Merit(0.1, 0.95, 0.0), True, False, False),
     ],

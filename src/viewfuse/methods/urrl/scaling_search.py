@@ -78,7 +78,8 @@ class Trial:
         partitions = [torch.from_numpy(x).to(ids.device) for x in (labels, *others.values())]
         own, *theirs = merits(partitions, ids, method.n_clusters, known.views)
         found = dict(zip(others, theirs, strict=True))
-        better = [name for name in found if clearly_better(found[name], own, found_in=name)]
+        alike = {name: matched_kappa(labels, other) for name, other in others.items()}
+        better = [name for name in found if clearly_better(found[name], own, found_in=name, kappa=alike[name])]
         if known is not UNGUIDED:
             better = [name for name in better if self._keeps_known(others[name], labels)]
         evidence = {"network": own.score} | {name: one.score for name, one in found.items()}
