@@ -90,7 +90,7 @@ def test_a_method_without_an_empty_cluster_of_its_own_warns_of_nothing():
 
 
 def test_very_many_samples_have_no_vote(monkeypatch):
-    assert consensus._ROWS == 3_000
+    assert consensus._ROWS == 1_500
     monkeypatch.setattr(consensus, "_ROWS", 60)
     assert len(simple_partitions(groups(60)[1], 3, 0)) == 3
     assert simple_partitions(groups(61)[1], 3, 0) == []
@@ -183,6 +183,14 @@ def test_what_all_others_agree_on_is_taught(voted, monkeypatch):
     assert list(clusters["evidence"]) == ["network", "k-means", "consensus", "earlier"]
     assert "those of a vote of the network, simple methods and the graph of neighbours, which" in clusters["why"]
     assert adjusted_rand_score(truth, model.labels_) > 0.85 > 0.8 > adjusted_rand_score(truth, wrong(truth, 0.3))
+
+
+def test_a_vote_for_other_clusters_is_not_taken(voted, monkeypatch):
+    truth, views = groups()
+    monkeypatch.setattr(scaling_search, "candidate_partitions", lambda *_: {"k-means": wrong(truth)})
+    monkeypatch.setattr(scaling_search, "clearly_better", lambda other, own, found_in, kappa: kappa >= 0.7)
+    monkeypatch.setattr(fit, "_placed", lambda trial, z: wrong(truth)[::-1].copy())
+    assert voted([truth] * 4, views)[0].decisions_["clusters"]["chosen"] == "network"
 
 
 def test_all_that_the_fit_has_found_votes_with_the_best_of_its_networks(voted, monkeypatch):
