@@ -181,7 +181,7 @@ UNSEARCHED = (
 def _little_search(request):
     """In fast tests of these files k-means begins once or twice, and clusters are compared with one small Gaussian.
 
-    No others are looked for in trees and graphs, as in very many samples.
+    No others are looked for in trees and graphs, as in very many samples, and no simple methods vote.
     """
     is_around = request.path.stem.removeprefix("test_") in UNSEARCHED
     if not is_around or not request.config.getoption("markexpr").startswith("not slow"):
@@ -196,6 +196,7 @@ def _little_search(request):
         patch.setattr("viewfuse.selection.rules._ROWS", 20)
         patch.setattr("viewfuse.selection.linkage._TREE_ROWS", 0)
         patch.setattr("viewfuse.selection.linkage._GRAPH_ROWS", 0)
+        patch.setattr("viewfuse.methods.urrl.consensus._ROWS", 0)
         yield
 
 
