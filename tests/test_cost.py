@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from viewfuse import Views
+from viewfuse.cli import inspect
 from viewfuse.methods.urrl import network as cost
+from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.objective import URRLMethod
 
@@ -87,3 +91,21 @@ def test_steps_are_those_of_the_plan():
     # 31 steps an epoch: three trials of 11 epochs, 11 more of one of them, 30 of the joint stage.
     assert cost.n_steps(2000, Config()) == 31 * (3 * 11 + 11 + 30)
     assert cost.n_steps(10, Config(pretrain_epochs=5, joint_epochs=2), n_scalings=1) == 7
+
+
+def test_what_inspect_says_of_time(monkeypatch):
+    """The least is one training whose clusters are clear at its trial, with 30 % of the joint stage."""
+    steps = {128: 0.1, 256: 0.4}  # by width: small sets have a narrow network for up to twelve clusters
+    monkeypatch.setattr(stages, "measured_step", lambda widths, config, n: steps[config.embedding_dim])
+    views = Views(list(np.random.default_rng(0).normal(size=(2, 320, 3))))
+    found = inspect.describe(views)["fit"]
+    epochs, many = Config(n_clusters=12).epochs(320), Config(n_clusters=13).epochs(320)
+    assert (epochs.joint, many.joint) == (60, 180)
+    passes = 320 / 64 * (1 + 10) / 3
+    trial = Config(n_clusters=12).trial_epochs(320)
+    assert found["least_seconds"] == pytest.approx(0.1 * (5 * (trial + 18) + passes), abs=0.06)
+    assert found["seconds"] > 2 * found["least_seconds"]
+    assert found["seconds_of_many"] == pytest.approx(12 * found["seconds"], rel=0.1)  # three times the steps
+    large = inspect.describe(Views(list(np.random.default_rng(0).normal(size=(2, 1000, 3)))))["fit"]
+    assert large["seconds_of_many"] == large["seconds"]
+    assert found["step_seconds"] == 0.1

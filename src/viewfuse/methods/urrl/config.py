@@ -227,7 +227,7 @@ class Config:
         return ceil(trial / 4) if self.pretrained_as_needed and n_samples < _TINY else trial
 
     def _is_small(self, n_samples: int) -> bool:
-        return n_samples < _SMALL and self.n_clusters <= _SEVERAL and self.schedule == "default"
+        return n_samples < _SMALL and self.n_clusters <= SEVERAL and self.schedule == "default"
 
     def _sized(self, stage: tuple[int, int, int, int], n_samples: int) -> int:
         per_epoch, (some, least, most, most_epochs) = max(1, n_samples // self.batch_size), stage
@@ -270,7 +270,7 @@ _STAGES = {
 """By effort, of the trial, pre-training and the joint stage: epochs, unless these are fewer or more than so many steps;
 at most so many epochs."""
 _TINY = 200  # samples under which the trial is most of the time of a fit
-_SMALL, _SEVERAL, _FEWER = 1_000, 12, 3
+_SMALL, SEVERAL, _FEWER = 1_000, 12, 3
 """Under so many samples, of at most so many clusters, a narrower network takes so many times fewer steps, at a larger
 rate: nearly as accurate, in less than half of the time on a CPU (results/speed). More clusters lose by it."""
 _WIDTH, _WIDE, _SMALL_WIDTH = 256, 512, 128
