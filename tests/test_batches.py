@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import reference
 from test_neighbors import incomplete_data
 from training_tools import index_samples
-from viewfuse.methods.urrl import objective as augment
+from viewfuse.methods.urrl import losses_and_augmentation as augment
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import (
+from viewfuse.methods.urrl.losses_and_augmentation import (
     add_noise,
     draws_per_sample,
     drop_views,

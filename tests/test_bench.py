@@ -30,9 +30,9 @@ from benchmarks.speed.picture import comparisons, draw_speed
 from benchmarks.speed.wide import WideSize
 from conftest import make_blobs
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import draws_per_sample, view_dropout_rate
+from viewfuse.methods.urrl.losses_and_augmentation import plain_batch as as_they_are
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import draws_per_sample, view_dropout_rate
-from viewfuse.methods.urrl.objective import plain_batch as as_they_are
 
 CPU = torch.device("cpu")
 SETTINGS = Config(

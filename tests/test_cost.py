@@ -13,7 +13,7 @@ from viewfuse.cli import inspect
 from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 
 HANDWRITTEN = (2000, [240, 76, 216, 47, 64, 6])
 

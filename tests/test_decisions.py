@@ -22,8 +22,8 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import URRL, Diverged, JointStageWarning, SettingError, Views, metrics
 from viewfuse.data import scaling as mixing
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import batches as passes
-from viewfuse.engine.batches import clusters
+from viewfuse.engine import replicates as passes
+from viewfuse.engine.replicates import clusters
 from viewfuse.engine.training import JointStage, Training, TrainState
 from viewfuse.methods.urrl import fit as fit_module
 from viewfuse.methods.urrl import stages

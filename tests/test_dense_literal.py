@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.engine.batches import stack, unstack
+from viewfuse.engine.replicates import stack, unstack
 from viewfuse.nn.dense import MLP, BatchNorm
 from viewfuse.nn.layers import LayerNorm, PReLU, linear, start_weights, times
 

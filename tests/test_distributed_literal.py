@@ -22,8 +22,8 @@ from viewfuse.distributed.fit_large import fit_large
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Shards
 from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
-from viewfuse.engine.batches import RandomNumbers
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import RandomNumbers
 from viewfuse.engine.training import SILENT, TrainState
 from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.index import Samples

@@ -12,7 +12,7 @@ import pytest
 from conftest import make_blobs
 from flat import flat
 from viewfuse import URRL, SettingError
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import PAPER, Config
 from viewfuse.selection import rules

@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from viewfuse.engine import batches as passes
 from viewfuse.engine import checkpoint as checkpoint_module
+from viewfuse.engine import replicates as passes
 from viewfuse.engine import training as engine
 from viewfuse.engine import training as progress_module
-from viewfuse.engine.batches import epoch_keys, replicate_seeds, seed_under_scaling, segments
 from viewfuse.engine.checkpoint import Checkpoint, differences, is_ours
+from viewfuse.engine.replicates import epoch_keys, replicate_seeds, seed_under_scaling, segments
 from viewfuse.engine.training import Epoch, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import CheckpointDiffers, Diverged, SettingError
 from viewfuse.methods.urrl import stages

@@ -28,7 +28,7 @@ from viewfuse import (
     Views,
     metrics,
 )
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.replicates import replicate_seeds
 
 SMALL = {
     "embedding_dim": 32,

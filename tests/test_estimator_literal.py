@@ -14,7 +14,7 @@ from flat import flat
 from viewfuse import URRL, OutOfRangeWarning, Views
 from viewfuse.data.side_information.knowledge import NOTHING
 from viewfuse.engine.checkpoint import Checkpoint
-from viewfuse.methods import base
+from viewfuse.methods import fitted_estimator
 from viewfuse.methods.urrl import estimator
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted
@@ -206,9 +206,9 @@ def test_frames_are_indexed_by_the_names_of_the_samples(model):
 
 
 def test_the_tree_of_an_explanation_has_the_sizes_of_all_clusters(model, monkeypatch):
-    asked, own = [], base.merge_tree
+    asked, own = [], fitted_estimator.merge_tree
     monkeypatch.setattr(
-        base, "merge_tree", lambda centers, sizes: asked.append((centers, sizes)) or own(centers, sizes)
+        fitted_estimator, "merge_tree", lambda centers, sizes: asked.append((centers, sizes)) or own(centers, sizes)
     )
     few = {name: table.iloc[:4] for name, table in tables().items()}
     model.explain(few)

@@ -31,7 +31,7 @@ from viewfuse.fitted.explanation import TOP, sheets
 from viewfuse.fitted.model import Model
 from viewfuse.io.writers import write_sheets
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.reduction.reduce import Reduction, no_front_end
 

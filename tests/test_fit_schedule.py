@@ -18,7 +18,7 @@ from viewfuse import URRL, Views
 from viewfuse.engine.training import Progress
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl import fit as fit_module
-from viewfuse.methods.urrl import scaling_search
+from viewfuse.methods.urrl import scaling_search, stages
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.network import fit_bytes
 from viewfuse.methods.urrl.scaling_search import Search, check_memory, take_over
@@ -381,3 +381,12 @@ def test_a_fit_that_memory_does_not_hold_is_refused_before_it_begins(monkeypatch
                 check_memory(views, settings, CPU)
         else:
             check_memory(views, settings, CPU)
+
+
+def test_epochs_of_the_joint_stage_are_counted_from_its_own_first_one():
+    run = init_state(stored_samples(), Config(n_clusters=3, **TINY), 5)
+    run_past(run, 4, GROUPS)
+    run.history["stage"][2:] = ["refining", "refining", "joint", "joint", "joint"]  # a stage of another kind between
+    run.joint_stage.kept, run.numbers["clustering_weight"] = 6, 0.1
+    found = stages.joint_stage_decision(run)
+    assert (found.chosen, found.lasted) == (2, 3)

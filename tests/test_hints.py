@@ -18,7 +18,7 @@ from viewfuse.data.side_information.batch_labels import with_batch
 from viewfuse.data.side_information.knowledge import NOTHING, Guidance, Knowledge, sample_weights
 from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError, SuspiciousDataWarning
-from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl import losses_and_augmentation as losses
 from viewfuse.methods.urrl import scaling_search
 from viewfuse.methods.urrl.hints import class_centers, class_numbers, doubtful, known_centers, set_aside, share_of_hints
 from viewfuse.neighbors.index import NO_NEIGHBOR

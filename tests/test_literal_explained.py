@@ -15,7 +15,7 @@ from scipy import sparse
 from viewfuse.cli import main
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.views import Views
-from viewfuse.engine import batches as passes
+from viewfuse.engine import replicates as passes
 from viewfuse.errors import DataError, SettingError
 from viewfuse.fitted import clusters as effects
 from viewfuse.fitted import clusters as stability

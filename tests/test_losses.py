@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl import losses_and_augmentation as losses
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
 

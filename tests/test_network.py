@@ -14,6 +14,7 @@ from test_neighbors import incomplete_data
 from training_tools import drawn, index_samples
 from viewfuse.errors import SettingError
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import plain_batch
 from viewfuse.methods.urrl.network import (
     Batch,
     Mask,
@@ -25,7 +26,6 @@ from viewfuse.methods.urrl.network import (
     build_network,
     cosine_distances,
 )
-from viewfuse.methods.urrl.objective import plain_batch
 
 
 def network_for(values, settings, seed=0) -> Network:

@@ -23,7 +23,7 @@ from viewfuse.methods import label_matching
 from viewfuse.methods.label_matching import FormerLabels
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 
 QUICK = {"embedding_dim": 8, "hidden_dim": 16, "pretrain_epochs": 5, "joint_epochs": 1, "learning_rate": 2e-3}
 QUICK |= {"scaling": "standard"}

@@ -20,7 +20,7 @@ from viewfuse.data.side_information.known_labels import UNKNOWN, Hints
 from viewfuse.data.side_information.pairs import Pairs, PairTable
 from viewfuse.errors import CheckpointDiffers, DataError, SuspiciousDataWarning
 from viewfuse.io.labels import read_pairs
-from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl import losses_and_augmentation as losses
 from viewfuse.methods.urrl.scaling_search import Trial
 from viewfuse.selection.decision_texts import label, restored, words
 

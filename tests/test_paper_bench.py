@@ -26,7 +26,7 @@ from benchmarks.experiments.records import Record, read_records, write_records
 from benchmarks.experiments.run_folders import DONE, done_folders, read_arrays, read_facts
 from conftest import make_blobs, write_tiny_plan
 from viewfuse import URRL, DataError, Diverged, SettingError
-from viewfuse.engine import batches as passes
+from viewfuse.engine import replicates as passes
 from viewfuse.methods.urrl.config import PAPER, Config
 
 TINY = DataSet("tiny", "Tiny", 40, (5, 8, 3), 2, 2, (1, 1), in_paper=False)

@@ -14,7 +14,7 @@ from conftest import make_blobs
 from reference_step import Adam
 from test_methods import BRIEF
 from viewfuse import Views
-from viewfuse.engine import batches as passes
+from viewfuse.engine import replicates as passes
 from viewfuse.engine.training import Stage
 from viewfuse.methods import estimator_of
 from viewfuse.methods.network import embeddings, masked_mse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewfuse.engine.batches import RandomNumbers, epoch_keys, generator_for_start, shuffled
+from viewfuse.engine.replicates import RandomNumbers, epoch_keys, generator_for_start, shuffled
 
 CPU = torch.device("cpu")
 COUNT = 50_000

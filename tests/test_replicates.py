@@ -16,13 +16,13 @@ from test_training import SMALL, stored_blobs
 from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
-from viewfuse.engine import batches as passes
-from viewfuse.engine.batches import embed, pool, stack
+from viewfuse.engine import replicates as passes
+from viewfuse.engine.replicates import embed, pool, stack
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod, plain_batch
 from viewfuse.methods.urrl.network import build_network, fully_connected
-from viewfuse.methods.urrl.objective import URRLMethod, plain_batch
 from viewfuse.methods.urrl.stages import embed_stored, init_state
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples
 from viewfuse.nn import layers as streams_module
@@ -339,6 +339,17 @@ def test_gradients_of_stacked_weights_are_not_copied(layer):
         together(torch.randn(6, 5, requires_grad=True)).sum().backward()
     assert all(w.grad is not None for w in together.parameters())
     assert not {tuple(weight.shape) for weight in together.parameters()} & copied_shapes(seen)
+
+
+@pytest.mark.parametrize("layer", [lambda: Linear(5, 5), lambda: LayerNorm(5)], ids=["linear", "norm"])
+def test_gradients_are_computed_aside_only_of_weights_that_are_used_once(streams, layer):
+    """Those of two uses are added at once, as of samples and of pairs."""
+    once, twice = (stack([layer() for _ in range(3)]) for _ in range(2))
+    rows = [torch.randn(6, 5, requires_grad=True) for _ in range(2)]
+    (twice(rows[0]) + twice(rows[1])).sum().backward()
+    assert len(streams) == 1
+    once(rows[0]).sum().backward()
+    assert len(streams) == 2
 
 
 def test_a_network_keeps_no_gradients():

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.speed.roofline import multiply_adds
 from viewfuse import URRL, EmptyClusterWarning, SettingError
 from viewfuse.fitted.model import warn_of_empty_clusters
-from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.fitted_estimator import MultiViewClusterer
 from viewfuse.methods.urrl import network as cost
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 
 DEFAULTS = {
     "n_clusters": 8, "n_neighbors": 4, "donor_depth": 10, "embedding_dim": "auto", "hidden_dim": "auto", "n_heads": 4,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from viewfuse import URRL, Config
-from viewfuse.engine.batches import rows_per_pass
+from viewfuse.engine.replicates import rows_per_pass
 from viewfuse.methods.published.filled_kmeans import KNNKMeans
 from viewfuse.neighbors.index import index_training_set
 

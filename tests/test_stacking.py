@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from viewfuse.engine import batches as passes
+from viewfuse.engine import replicates as passes
 
 NETWORK = torch.nn.Linear(1000, 1000)
 NETWORK.stackable = True

@@ -13,7 +13,7 @@ import torch
 from reference_step import INCREMENT, Adam, keys, order
 from test_dense_literal import assert_close, literal_norm
 from test_random_numbers import splitmix
-from viewfuse.engine.batches import RandomNumbers
+from viewfuse.engine.replicates import RandomNumbers
 from viewfuse.engine.training import Stage, Training, TrainState
 from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP

@@ -12,11 +12,11 @@ import torch
 from conftest import make_blobs
 from reference_step import Learner
 from training_tools import index_samples
-from viewfuse.engine.batches import RandomNumbers
+from viewfuse.engine.replicates import RandomNumbers
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import TERMS, URRLMethod
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import TERMS, URRLMethod
 from viewfuse.methods.urrl.stages import joint_stage, pretraining_stage
 
 CONFIG = Config(

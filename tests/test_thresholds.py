@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from test_decisions import SMALL, FixedClusters, Looked, samples_for
 from training_tools import train, train_replicates
-from viewfuse.engine import batches as passes
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine import replicates as passes
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.engine.training import JointStage
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl import stages as early_stopping

@@ -15,12 +15,19 @@ from training_tools import index_samples, train, train_replicates
 from viewfuse import Diverged, Views
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.engine import training as engine
-from viewfuse.engine.batches import embed, epoch_keys
+from viewfuse.engine.replicates import embed, epoch_keys
 from viewfuse.engine.training import Training, TrainState
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import (
+    TERMS,
+    URRLMethod,
+    draws_per_sample,
+    soft_assignment,
+    total,
+    two_branches,
+)
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import TERMS, URRLMethod, draws_per_sample, soft_assignment, total, two_branches
 from viewfuse.methods.urrl.stages import init_state
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection import kmeans as centers_module

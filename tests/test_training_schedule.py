@@ -8,7 +8,7 @@ import torch
 
 import reference
 from schedule_tools import GROUPS, TINY, run_past, stored_samples
-from viewfuse.engine import batches as passes
+from viewfuse.engine import replicates as passes
 from viewfuse.engine.training import Epoch
 from viewfuse.methods.urrl import stages
 from viewfuse.methods.urrl.config import Config, Epochs

@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from conftest import make_blobs
 from viewfuse import URRL, Config, SettingError, load
-from viewfuse.methods.urrl import validation
+from viewfuse.methods.urrl import refits
 from viewfuse.selection import confidence, rules
 from viewfuse.selection.decision_texts import advice_of, reasons_of, words
 from viewfuse.selection.decisions import ClusterNumber, Trust
@@ -433,7 +433,7 @@ def test_reasons_have_words_of_their_own():
 
 @pytest.mark.parametrize(("n", "seen"), [(50, 40), (13, 10), (2, 2)])
 def test_every_refit_sees_four_fifths_each_once(n, seen):
-    found = validation.drawn(n, 3, 7)
+    found = refits.drawn(n, 3, 7)
     assert [len(set(rows.tolist())) for rows in found] == [seen] * 3
     assert all((np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < n for rows in found)
-    assert n == 2 or len({tuple(rows) for rows in (*found, *validation.drawn(n, 3, 8))}) == 6
+    assert n == 2 or len({tuple(rows) for rows in (*found, *refits.drawn(n, 3, 8))}) == 6

@@ -19,7 +19,7 @@ from viewfuse.methods import updating
 from viewfuse.methods.number_of_clusters import NewKind
 from viewfuse.methods.updating import Enlarged
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.neighbors.index import Samples
 from viewfuse.selection.rules import clustering_weight
 

@@ -13,7 +13,7 @@ from viewfuse import URRL, Views, load
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.side_information.knowledge import Knowledge, sample_weights, weights_of_views
 from viewfuse.errors import CheckpointDiffers, DataError, SettingError
-from viewfuse.methods.urrl import objective as losses
+from viewfuse.methods.urrl import losses_and_augmentation as losses
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.selection.kmeans import drawn_centers, initial_centers, k_means, micro_clusters
 from viewfuse.selection.scores import merits, view_weights

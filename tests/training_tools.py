@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Generator
 
 from viewfuse.engine.training import check_diverged
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.methods.urrl.stages import init_state, planned_epochs, pretrain, train_jointly
 from viewfuse.neighbors.index import index_training_set
 from viewfuse.nn.layers import start_weights

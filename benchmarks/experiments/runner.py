@@ -34,8 +34,8 @@ from benchmarks.experiments.run_folders import (
 )
 from benchmarks.experiments.scoring import scored
 from viewfuse.data.views import Views
-from viewfuse.engine import batches as passes
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine import replicates as passes
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.errors import DataError, Diverged
 from viewfuse.fitted.model import Source
 from viewfuse.methods import estimator_of

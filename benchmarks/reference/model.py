@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from benchmarks.reference.data import Item, NeighborSearch, PlainSamples, ScaledTable
-from viewfuse.engine.batches import generator_for_start
-from viewfuse.methods.urrl import objective as losses
+from viewfuse.engine.replicates import generator_for_start
+from viewfuse.methods.urrl import losses_and_augmentation as losses
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import view_dropout_rate
 from viewfuse.methods.urrl.network import Network, TransformerBlock, adaptive_mask, build_network, cosine_distances
-from viewfuse.methods.urrl.objective import view_dropout_rate
 from viewfuse.selection.kmeans import initial_centers
 
 _HIDDEN = -1e30

@@ -14,11 +14,11 @@ from benchmarks.reference.model import PlainNetwork, copy_weights
 from benchmarks.reference.model import batch_losses as plain_losses
 from viewfuse.data.scaling import fit_scaler
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, embed
+from viewfuse.engine.replicates import clusters, embed
 from viewfuse.engine.training import Stage, Training
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import TERMS, URRLMethod, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.network import Network
-from viewfuse.methods.urrl.objective import TERMS, URRLMethod, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.stages import init_state, joint_stage, pretraining_stage
 from viewfuse.neighbors.index import Samples, index_training_set
 from viewfuse.selection.kmeans import initial_centers

@@ -23,7 +23,7 @@ from benchmarks.speed.child import N_CLUSTERS, WEIGHT, Fit, handwritten, measure
 from benchmarks.speed.wide import WideSize, measure_wide
 from viewfuse import URRL
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import TERMS
+from viewfuse.methods.urrl.losses_and_augmentation import TERMS
 from viewfuse.metrics import clustering_accuracy
 from viewfuse.neighbors.index import MultiViewIndex
 

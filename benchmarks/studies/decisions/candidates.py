@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import Views, metrics
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.fitted.model import Source
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import fit_models

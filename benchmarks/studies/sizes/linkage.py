@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.experiments.scoring import scored
 from benchmarks.studies.decisions.vote import sample
 from viewfuse import URRL, Views
-from viewfuse.engine.batches import clusters
+from viewfuse.engine.replicates import clusters
 from viewfuse.methods.urrl import scaling_search
 from viewfuse.methods.urrl.scaling_search import Trial
 from viewfuse.utils.jobs import limited

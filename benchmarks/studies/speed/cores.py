@@ -98,7 +98,7 @@ def fit(
     import torch
 
     from viewfuse.data.views import Views
-    from viewfuse.engine.batches import replicate_seeds
+    from viewfuse.engine.replicates import replicate_seeds
     from viewfuse.fitted.model import Source
     from viewfuse.methods.urrl.config import Config
     from viewfuse.methods.urrl.fit import fit_models

@@ -13,8 +13,8 @@ from benchmarks.speed.adapter import OurTraining, plain_batch, scaled_table
 from benchmarks.speed.child import handwritten
 from benchmarks.speed.measure import interleaved
 from viewfuse.methods.urrl.config import Config
+from viewfuse.methods.urrl.losses_and_augmentation import draws_per_sample, two_branches, view_dropout_rate
 from viewfuse.methods.urrl.network import Mask, TransformerBlock
-from viewfuse.methods.urrl.objective import draws_per_sample, two_branches, view_dropout_rate
 from viewfuse.nn.layers import PReLU
 
 CPU, SETTINGS = torch.device("cpu"), Config(n_clusters=10, clustering_weight=0.1)

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.experiments.catalogue import CATALOGUE, load
 from viewfuse import URRL, Views
 from viewfuse.engine.training import SILENT
-from viewfuse.methods.urrl.validation import repeated_labels, source_of
+from viewfuse.methods.urrl.refits import repeated_labels, source_of
 from viewfuse.missing import apply_mask, paper_mask
 from viewfuse.selection.scores import stability
 from viewfuse.utils.jobs import chosen_device

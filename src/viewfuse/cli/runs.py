@@ -119,7 +119,7 @@ def _whole(place: Path, former: FinishedRun | None, device: str, what: str) -> U
 
 def _views_of(fitted: URRL) -> Views:
     """The training samples of a model, as they were before they were scaled."""
-    from viewfuse.methods.urrl.validation import source_of
+    from viewfuse.methods.urrl.refits import source_of
 
     return source_of(fitted._model, fitted.ids_).reduced
 

@@ -30,8 +30,8 @@ from viewfuse.distributed.first_pass import BucketReader, Buckets, Checksum, Con
 from viewfuse.distributed.processes import Processes, attempt, joined
 from viewfuse.distributed.shards import Rows, Shards
 from viewfuse.distributed.training import PreparedRows, VisitPlan, train_on_all
-from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import FACTS, Checkpoint, differences
+from viewfuse.engine.replicates import clusters, embed, replicate_seeds
 from viewfuse.engine.training import Progress, TrainState
 from viewfuse.errors import CannotWrite, DataError, Diverged, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.fitted.model import Model
@@ -39,7 +39,7 @@ from viewfuse.io.isolated.jobs import Blocks
 from viewfuse.io.writers import as_json
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.estimator import URRL
-from viewfuse.methods.urrl.objective import URRLMethod, dropout_of
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod, dropout_of
 from viewfuse.methods.urrl.stages import embed_stored
 from viewfuse.utils.atomic import parsed, write_file, writing
 from viewfuse.utils.console import needed, warn

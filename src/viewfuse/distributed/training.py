@@ -27,12 +27,12 @@ from torch import Tensor
 from viewfuse.distributed.first_pass import BucketReader
 from viewfuse.distributed.processes import Processes
 from viewfuse.distributed.shards import Layout
-from viewfuse.engine.batches import RandomNumbers, embed, epoch_keys, segments, shuffled
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import RandomNumbers, embed, epoch_keys, segments, shuffled
 from viewfuse.engine.training import Progress, TrainState, check_diverged
 from viewfuse.errors import Diverged, SettingError
 from viewfuse.fitted.model import Model
-from viewfuse.methods.urrl.objective import TERMS, URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import TERMS, URRLMethod
 from viewfuse.methods.urrl.stages import EarlyStopping
 from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
-from viewfuse.engine.batches import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import RandomNumbers, can_stack, epoch_keys, pool, shuffled, stack, unstack
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.index import Samples
 from viewfuse.nn.layers import Adam, GraphedStep, tensor_cores

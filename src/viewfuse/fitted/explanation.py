@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import passes
+from viewfuse.engine.replicates import passes
 from viewfuse.errors import MissingPackage
 from viewfuse.fitted.clusters import (
     Difference,

@@ -18,7 +18,7 @@ from viewfuse.data.precision import Offset
 from viewfuse.data.scaling import Scaler, fit_scaler
 from viewfuse.data.tables import labelled
 from viewfuse.data.views import Views, measured_from
-from viewfuse.engine.batches import assign, embed, fixed_rows, rows_per_pass
+from viewfuse.engine.replicates import assign, embed, fixed_rows, rows_per_pass
 from viewfuse.errors import DataError, EmptyClusterWarning, OutOfRangeWarning, SettingError
 from viewfuse.fitted.batch_effects import Batches, fit_batches
 from viewfuse.fitted.novelty import LeftOut, Surroundings, unseen_shares

@@ -19,11 +19,11 @@ from viewfuse.data.checks import check_samples
 from viewfuse.data.filling import FILLS
 from viewfuse.data.scaling import Scaler, fit_scaler, fit_whole_views
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
+from viewfuse.engine.replicates import can_stack, generator_for_start, max_stacked, network_bytes, replicate_seeds
 from viewfuse.engine.training import History, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory, SettingError
 from viewfuse.fitted.model import Source, scaled_tensors, warn_of_empty_clusters
-from viewfuse.methods.base import MultiViewClusterer
+from viewfuse.methods.fitted_estimator import MultiViewClusterer
 from viewfuse.methods.network import ClusterNetwork, PlacingNetwork, embeddings
 from viewfuse.neighbors.index import Samples, index_training_set
 from viewfuse.nn.layers import start_weights, with_gradients

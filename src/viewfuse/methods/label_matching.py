@@ -22,11 +22,11 @@ from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.fitted.model import Model
 from viewfuse.fitted.novelty import USUAL
-from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.clusterer import trust_in
+from viewfuse.methods.fitted_estimator import MultiViewClusterer
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.fit import Fitted
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.selection.decision_texts import records
 from viewfuse.selection.decisions import KeptNumbers
 from viewfuse.utils.settings import wrong

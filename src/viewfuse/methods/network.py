@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from viewfuse.engine.batches import passes
+from viewfuse.engine.replicates import passes
 from viewfuse.errors import Diverged
 from viewfuse.neighbors.index import Samples
 from viewfuse.nn.dense import MLP, Dropout

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import embed, seed_under_scaling
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import embed, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
-from viewfuse.methods.urrl.objective import URRLMethod
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.methods.urrl.scaling_search import check_memory
 from viewfuse.methods.urrl.stages import init_state, pretrain
 from viewfuse.neighbors.index import Samples

@@ -26,7 +26,7 @@ from viewfuse.data.input_types import only_counted
 from viewfuse.data.side_information.knowledge import Guidance, Knowledge
 from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, replicate_seeds
+from viewfuse.engine.replicates import clusters, replicate_seeds
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
@@ -35,7 +35,7 @@ from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.label_matching import of_number, with_clusters, with_numbers
 from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
 from viewfuse.methods.urrl.fit import Fitted, calibrated, trust_of
-from viewfuse.methods.urrl.objective import dropout_of
+from viewfuse.methods.urrl.losses_and_augmentation import dropout_of
 from viewfuse.methods.urrl.stages import embed_stored, joint_stage
 from viewfuse.neighbors.index import RowIndex, Samples, index_training_set
 from viewfuse.nn.layers import with_gradients

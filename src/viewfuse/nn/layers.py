@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -58,12 +59,13 @@ class _StackedLinear(Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.is_whole = weight.is_leaf and bias.is_leaf  # the gradient of a part is computed with before the optimiser
+        note_use(weight)
         return torch.baddbmm(bias[:, None], x, weight.mT)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        with side_stream(gradient, x) if ctx.is_whole else nullcontext():
+        with side_stream(gradient, x) if ctx.is_whole and is_used_once(weight) else nullcontext():
             of_weight, of_bias = torch.bmm(gradient.mT, x), gradient.sum(dim=1)
         return torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None, of_weight, of_bias
 
@@ -74,12 +76,13 @@ class _StackedScale(Function):
     @staticmethod
     def forward(ctx: Any, normed: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(normed, weight)
+        note_use(weight)
         return torch.addcmul(bias[:, None], normed, weight[:, None])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         normed, weight = ctx.saved_tensors
-        with side_stream(gradient, normed):
+        with side_stream(gradient, normed) if is_used_once(weight) else nullcontext():
             of_weight, of_bias = (gradient * normed).sum(dim=1), gradient.sum(dim=1)
         return gradient * weight[:, None], of_weight, of_bias
 
@@ -173,6 +176,7 @@ class _Streams:
         self.beside: dict[int, torch.cuda.Stream] = {}
         self._kept: list[object] = []
         self.in_turn = False
+        self.uses = Counter[int]()  # of weights in the step, by where they lie
 
     def _stream(self) -> torch.cuda.Stream:
         made = _made.setdefault(self._device, [])
@@ -234,11 +238,25 @@ def in_parallel(works: Sequence[Callable[[], T]]) -> list[T]:
 def side_stream(*reads: Tensor) -> AbstractContextManager[None]:
     """Inside, work whose results are needed after `join_streams` only; in parallel while a graph is recorded.
 
-    Gradients of weights are such: only the optimiser waits for them. So each weight is used once in a step, and has no
-    gradient before it. Tensors in `reads` might be freed before `join_streams`; they are kept until the recording ends.
+    Gradients of weights that are used once in a step are such: only the optimiser waits for them; others are added to
+    each other at once. None has a gradient before the step. Tensors in `reads` might be freed before `join_streams`;
+    they are kept until the recording ends.
     """
     streams = _current()
     return nullcontext() if streams is None else streams.aside(reads)
+
+
+def note_use(weight: Tensor) -> None:
+    """Count that a step which is recorded uses a weight."""
+    streams = _current()
+    if streams is not None:
+        streams.uses[weight.data_ptr()] += 1
+
+
+def is_used_once(weight: Tensor) -> bool:
+    """Whether the step uses a weight only once; True where no step is recorded."""
+    streams = _current()
+    return streams is None or streams.uses[weight.data_ptr()] == 1
 
 
 def join_streams() -> None:

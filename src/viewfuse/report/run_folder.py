@@ -23,7 +23,7 @@ from viewfuse.selection.decisions import ClusterNumber, Decision, KeptNumbers, T
 from viewfuse.utils.atomic import parsed
 
 if TYPE_CHECKING:
-    from viewfuse.methods.base import MultiViewClusterer
+    from viewfuse.methods.fitted_estimator import MultiViewClusterer
 
 _CURE = "run viewfuse fit again, with another --out"
 

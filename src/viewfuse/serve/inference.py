@@ -37,7 +37,7 @@ from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import Setting, Spell, spelled
 
 if TYPE_CHECKING:
-    from viewfuse.methods.base import MultiViewClusterer
+    from viewfuse.methods.fitted_estimator import MultiViewClusterer
 
 T = TypeVar("T")
 INTERNAL_ERROR = "internal error; the log of the service has the details"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from viewfuse.engine.batches import epoch_keys, generator_for_start, shuffled, stack
+from viewfuse.engine.replicates import epoch_keys, generator_for_start, shuffled, stack
 from viewfuse.engine.training import History, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.estimator import PublishedMethod
 from viewfuse.methods.network import ClusterNetwork, rows_to_learn_from, view_errors

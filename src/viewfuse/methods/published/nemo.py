@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics.pairwise import euclidean_distances
 
-from viewfuse.engine.batches import replicate_seeds
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.fitted.model import warn_of_empty_clusters
 from viewfuse.methods.clusterer import ViewsClusterer
 from viewfuse.methods.estimator import checked, prepared_source, scaler_for

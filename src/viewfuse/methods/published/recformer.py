@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from viewfuse.engine.batches import generator_for_start
+from viewfuse.engine.replicates import generator_for_start
 from viewfuse.engine.training import Stage, Training
 from viewfuse.errors import SettingError
 from viewfuse.methods.estimator import PublishedMethod

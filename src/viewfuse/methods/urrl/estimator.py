@@ -21,16 +21,16 @@ from viewfuse.data.filling import FILLS
 from viewfuse.data.scaling import KINDS
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import replicate_seeds
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import replicate_seeds
 from viewfuse.engine.training import Progress
 from viewfuse.errors import JointStageWarning, SettingError
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Source, warn_of_empty_clusters
 from viewfuse.fitted.persistence import BuildMethod, Saved
 from viewfuse.io.writers import OUTLIER
-from viewfuse.methods.base import MultiViewClusterer
 from viewfuse.methods.clusterer import with_number
+from viewfuse.methods.fitted_estimator import MultiViewClusterer
 from viewfuse.methods.label_matching import FormerLabels, renumbered
 from viewfuse.methods.number_of_clusters import choose_n_clusters
 from viewfuse.methods.updating import Updatable
@@ -45,8 +45,8 @@ from viewfuse.methods.urrl.config import (
     with_old_names,
 )
 from viewfuse.methods.urrl.fit import fit_models
-from viewfuse.methods.urrl.objective import URRLMethod
-from viewfuse.methods.urrl.validation import validated
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
+from viewfuse.methods.urrl.refits import validated
 from viewfuse.neighbors.index import NO_NEIGHBOR
 from viewfuse.reduction.reduce import check_reduction
 from viewfuse.selection.decision_texts import records

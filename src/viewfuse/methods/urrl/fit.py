@@ -13,8 +13,8 @@ from torch import Tensor
 
 from viewfuse.data.checks import check_samples
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
-from viewfuse.engine.batches import clusters as assigned
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import clusters as assigned
 from viewfuse.engine.training import SILENT, History, Progress, TrainState
 from viewfuse.fitted.batch_effects import batch_effects
 from viewfuse.fitted.model import Model, Source

@@ -17,15 +17,15 @@ from torch import Tensor
 from viewfuse.data.scaling import Scaler
 from viewfuse.data.side_information.knowledge import NOTHING, UNGUIDED, Guidance, Knowledge
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, free_bytes, seed_under_scaling
+from viewfuse.engine.replicates import clusters, free_bytes, seed_under_scaling
 from viewfuse.engine.training import TrainState, check_diverged
 from viewfuse.errors import NotEnoughMemory
 from viewfuse.fitted.model import Source, prepare, scalers_of
 from viewfuse.methods.urrl.config import Config
 from viewfuse.methods.urrl.consensus import majority
 from viewfuse.methods.urrl.hints import class_centers, class_numbers
+from viewfuse.methods.urrl.losses_and_augmentation import URRLMethod
 from viewfuse.methods.urrl.network import fit_bytes, fit_seconds
-from viewfuse.methods.urrl.objective import URRLMethod
 from viewfuse.methods.urrl.stages import embed_stored, init_state, measured_step
 from viewfuse.selection.decisions import ClusterSource
 from viewfuse.selection.linkage import candidate_partitions, centers_of, tree_clusters, unequal_clusters

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from viewfuse.data.side_information.knowledge import UNGUIDED, Guidance
-from viewfuse.engine.batches import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import clusters, embed, fixed_rows, generator_for_start, max_stacked, rows_for_all
 from viewfuse.engine.training import SILENT, History, JointStage, Progress, Stage, Training, TrainState, check_diverged
 from viewfuse.methods.urrl.config import Config, Epochs
 from viewfuse.methods.urrl.hints import known_centers, pair_loss_of
+from viewfuse.methods.urrl.losses_and_augmentation import PAIRS, TERMS, StepBatch, URRLMethod, dropout_of
 from viewfuse.methods.urrl.network import build_network
-from viewfuse.methods.urrl.objective import PAIRS, TERMS, StepBatch, URRLMethod, dropout_of
 from viewfuse.neighbors.index import NO_NEIGHBOR, Samples, index_training_set
 from viewfuse.nn.layers import tensor_cores
 from viewfuse.selection.decisions import JointStageLength, PretrainingLength
@@ -352,6 +352,6 @@ def joint_stage_decision(run: TrainState) -> JointStageLength:
         "size_entropy_after_epoch": {str(epoch): found for epoch, found in stage.size_entropy.items()},
         "clustering_weight": run.numbers["clustering_weight"],
     }
-    before = run.history["stage"].count("pre-training")
+    before = [*run.history["stage"], "joint"].index("joint")
     length = JointStageLength(stage.kept - before, evidence, lasted, planned_epochs(run).joint, stage.ended)
     return replace(length, single=run.method.n_clusters == 1)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from viewfuse.data.side_information.knowledge import NOTHING, Knowledge
 from viewfuse.data.views import Views
-from viewfuse.engine.batches import clusters, embed, replicate_seeds
 from viewfuse.engine.checkpoint import Checkpoint
+from viewfuse.engine.replicates import clusters, embed, replicate_seeds
 from viewfuse.engine.training import Progress
 from viewfuse.fitted.manifest import fit_facts
 from viewfuse.fitted.model import Model, Source, scaled_tensors
