@@ -264,7 +264,9 @@ def test_the_short_form_tells_when_far_more_samples_are_novel_than_expected():
     assert drift.in_short(3, 40) == FEW  # one time in three by chance
     assert drift.in_short(55, 1000) == FEW
     assert drift.in_short(90, 1000) == FEW  # certain, and too few to matter
-    assert drift.in_short(12, 40).startswith("12 of 40 samples look like nothing in training, 5% are expected to; see")
+    assert drift.in_short(12, 40).startswith(
+        "12 of 40 samples look like nothing in training, 5% are expected to; are units"
+    )
 
 
 def test_predict_prints_the_short_form(fitted, tmp_path):

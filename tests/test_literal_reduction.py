@@ -50,6 +50,7 @@ def literal_kind(rows):
         "tail": max(cells) / (sum(other) / len(other)) if min(cells) >= 0 else 0.0,
         "per_row": median(sum(x != 0 for x in row) for row in rows),
         "units": max(deviations) / median(deviations),
+        "skew": median(max(c) / np.mean(c) for c in rows.T.tolist() if any(c)) if min(cells) >= 0 else 0.0,
     }
 
 
@@ -72,6 +73,9 @@ def test_a_kind_says_what_the_rows_that_are_there_say(monkeypatch, make, cells, 
      ((0.5, 1, 0, 50, 10, 9), "intensities"), ((0.5, 1, 0, 50, 10.1, 9), "counts"),
      ((0.51, 1, 0, 50, 3, 9), "intensities"), ((0.51, 1, 0, 50, 3.1, 9), "counts"),
      ((0.5, 0.9, 0, 50, 100, 9), "intensities"), ((0.5, 0.9, 0, 50, 100.1, 9), "counts"),
+     ((0.5, 0.95, 0, 50, 10.1, 9), "counts"), ((0.5, 0.949, 0, 50, 10.1, 9), "intensities"),
+     ((0.5, 0, 0, 100, 10.1, 9, 3.1), "counts"), ((0.5, 0, 0, 99, 10.1, 9, 3.1), "intensities"),
+     ((0.5, 0, 0, 100, 10, 9, 3.1), "intensities"), ((0.5, 0, 0, 100, 10.1, 9, 3), "intensities"),
      ((0.99, 1, 0, 1, 1, 9), "links"), ((0.99, 1, 0, 2.2, 2, 499), "links"), ((0.99, 1, 0, 2.3, 2, 9), "words"),
      ((0.99, 0.9, 0, 1, 1, 9), "words"), ((0.99, 1, 0, 1, 1, 500), "binary"),
      ((0.95, 1, -1, 5, 0, 9), "measurements"), ((1.0, 0, 0, 0, 0, 0), "measurements")],

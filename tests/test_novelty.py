@@ -98,6 +98,7 @@ def test_other_kinds_are_novel_and_the_same_kind_is_not(fitted):
     ("trained", "given", "said"),
     [
         ("counts", "logs", "fractions, the model was fitted on whole numbers"),
+        ("counts", "log2", "fractions, the model was fitted on whole numbers"),
         ("logs", "counts", "whole numbers, the model was fitted on fractions"),
         ("counts", "counts", ""),
         ("logs", "logs", ""),
@@ -107,9 +108,10 @@ def test_logarithms_in_place_of_counts_are_warned_of(trained, given, said, recwa
     """Both lie in the same range, and both are placed."""
     rng = np.random.default_rng(0)
     kind = np.repeat([0, 1], 40)
-    genes = rng.poisson(np.where(kind[:, None], [[1.0] * 60 + [3.0] * 60], [[3.0] * 60 + [1.0] * 60])).astype(float)
+    genes = rng.poisson(np.where(kind[:, None], [[1.0] * 60 + [5.0] * 60], [[5.0] * 60 + [1.0] * 60])).astype(float)
     views = {"counts": {"rna": genes, "x": 4.0 * kind[:, None] + rng.normal(size=(80, 3))}}
     views["logs"] = views["counts"] | {"rna": np.log1p(genes)}
+    views["log2"] = views["counts"] | {"rna": np.log2(1 + genes)}  # one in four is whole
     model = URRL(2, random_state=0, config=Config(pretrain_epochs=1, joint_epochs=0)).fit(views[trained])
     model.predict({name: view[::3] for name, view in views[given].items()})
     heard = [str(one.message) for one in recwarn if one.category is OutOfRangeWarning]

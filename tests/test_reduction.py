@@ -115,6 +115,29 @@ def test_kinds_are_recognised(values, name):
     assert asdict(kind_of(sp.csr_matrix(values), everyone(values))) == pytest.approx(asdict(kind))
 
 
+@pytest.mark.parametrize("change", ["one cell", "one column", "all"])
+def test_counts_with_decimals_are_counts(change):
+    """One cell that was corrected, or expected counts: as measurements they would be told apart by depth."""
+    values = gene_counts().astype(np.float32) * 20
+    if change == "one cell":
+        values[3, 5] += 0.5
+    elif change == "one column":
+        values[:, 5] += 0.25
+    else:
+        values += np.where(values > 0, rng().random(values.shape), 0).astype(np.float32)
+    assert fit_front_end(values, everyone(values)).how == "counts"
+
+
+def test_tables_of_many_units_are_no_counts():
+    """Age, income and shares: the tail lies between columns."""
+    n = 200
+    values = np.c_[rng().normal(60, 10, (n, 30)), rng().lognormal(9, 0.3, (n, 10)), rng().random((n, 60))]
+    kind = kind_of(values.astype(np.float32), everyone(values))
+    assert kind.largest > 100
+    assert kind.tail > 10
+    assert kind.name == "intensities"
+
+
 def test_kinds_say_what_they_saw():
     values = np.array([[0, 2, 0, 4], [0, 0, 0, 1.5], [-9, -9, -9, -9]], dtype=np.float32)
     kind = kind_of(values, np.array([True, True, False]))

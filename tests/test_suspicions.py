@@ -25,6 +25,18 @@ def test_ordinary_data_give_no_remark():
     assert data_warnings(Views([rng.poisson(0.3, size=(500, 30)), rng.exponential(size=(500, 5)) ** 2])) == []
 
 
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+def test_a_value_below_zero_among_counts_is_named(make):
+    counts = np.random.default_rng(0).negative_binomial(0.3, 0.02, size=(60, 30)).astype(float)
+    assert data_warnings(Views({"rna": make(counts)})) == []
+    counts[7, 4] = counts[9, 1] = -1e-9
+    (line,) = data_warnings(Views({"rna": make(counts)}, ids=[f"p{i}" for i in range(60)]))
+    assert line.startswith("rna: 2 of its values are below 0 (the first one in sample 7 (id 'p7'), column 4), while")
+    whole = np.random.default_rng(0).integers(-1, 40, size=(60, 30)).astype(float)
+    assert data_warnings(Views({"celsius": whole})) == []  # whole numbers without a tail
+    assert data_warnings(Views({"rna": counts + 0.25})) == []
+
+
 @pytest.mark.parametrize("value", [1e20, -999.0, -1e6])
 def test_fill_values_are_noticed(value):
     data = tables()

@@ -17,7 +17,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from viewfuse import load, read_chunks, read_views
+from viewfuse import URRL, Config, OutOfRangeWarning, load, read_chunks, read_views
 from viewfuse.cli import main
 from viewfuse.data.input_types import only_counted
 from viewfuse.errors import DataError, Diverged
@@ -365,3 +365,22 @@ def test_a_kill_during_an_update_leaves_the_old_or_the_new_run(run, tmp_path):
         assert (place / "versions").is_dir() == (len(model.ids_) == 174)
         seen.add(len(model.ids_))
     assert seen <= {150, 174}
+
+
+def test_logarithms_do_not_join_a_model_of_counts():
+    """As a new kind of samples, say."""
+    rng = np.random.default_rng(0)
+    genes = rng.poisson(np.where(np.arange(60)[:, None] % 2, [[2.0] * 20 + [9.0] * 20], [[9.0] * 20 + [2.0] * 20]))
+    model = URRL(2, config=Config(pretrain_epochs=1, joint_epochs=0), random_state=0).fit({"rna": genes.astype(float)})
+    before = model.labels_.tolist()
+    with pytest.raises(DataError, match=r"view 'rna': most values are fractions, the model was fitted on whole number"):
+        model.update({"rna": np.log2(1 + genes)})
+    assert model.labels_.tolist() == before
+    model.update({"rna": rng.permuted(genes, axis=0).astype(float)})
+    assert len(model.labels_) == 120
+
+
+def test_an_update_warns_of_values_far_out_as_a_prediction_does(fitted):
+    new = {name: 1e3 * table for name, table in drawn([0] * 12, 9, 10_000).items()}
+    with pytest.warns(OutOfRangeWarning):
+        fitted.update(new)

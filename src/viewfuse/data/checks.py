@@ -13,9 +13,21 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import alike_in_views, shown
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.filling import column_medians
-from viewfuse.data.input_types import Mask, Names, column_sums, is_sparse, looks, only_counted, parts_of, row_sums, take
+from viewfuse.data.input_types import (
+    Mask,
+    Names,
+    column_sums,
+    is_sparse,
+    looks,
+    only_counted,
+    parts_of,
+    row_sums,
+    stored,
+    take,
+)
 from viewfuse.data.precision import single
 from viewfuse.data.sparse_tables import column_blocks
+from viewfuse.data.tables import called, labelled
 from viewfuse.data.views import Views, is_one_table
 from viewfuse.errors import DataError
 from viewfuse.utils.console import some
@@ -42,6 +54,8 @@ _BESIDE = {
     "number",
 }  # fmt: skip
 """Words that may stand beside them, or beside one another: os_time, OS_MONTHS, sample_id; but not in event_rate."""
+_FEW_BELOW, _LONG_TAIL = 0.01, 10
+"""Share of the values that are no counts where all others are; their largest value over the mean of those above 0."""
 _MANY_ZERO, _HARDLY_ZERO = 0.1, 0.1
 """Of the samples that have a view; of the cells of its other samples."""
 
@@ -85,6 +99,7 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
             lines.append(f"{name}: no column of this view ever changes, so it carries no information; leave it out")
         lines += in_words(name, reasons) if n >= _FEW else []
         lines += [] if isinstance(views.columns[v], range) else _values_alike(name, views.columns[v])[:1]
+        lines += _below_zero(views, v)
         zero, elsewhere = _zero_rows(views, v) if n >= _FEW and views.widths[v] > 1 else (0, 0.0)
         usual = _MANY_ZERO * n if views.widths[v] >= _FEW else n
         if n > zero > (0 if elsewhere < _HARDLY_ZERO else usual):  # zeros are data, but may be meant as missing
@@ -93,6 +108,23 @@ def data_warnings(views: Views, suspicious: Sequence[dict[str, list[str]]] | Non
                 "if they lack the view, say so with a mask"
             )
     return [*_about_samples(views), *_same_twice(views), *lines, *isolated_views(views)]
+
+
+def _below_zero(views: Views, v: int) -> list[str]:
+    """A line where a few values are below zero among others that look like counts: whole numbers with a long tail.
+
+    A single one would have all of them prepared as measurements, so that clusters follow the depth of samples.
+    """
+    values = views.arrays[v]
+    there = stored(values)[stored(values) != 0]
+    count, above = int((there < 0).sum()), there[there > 0]
+    few = 0 < count <= _FEW_BELOW * there.size and float((there == np.rint(there)).mean()) >= 1 - _FEW_BELOW
+    if not few or above.max() * above.size <= _LONG_TAIL * above.sum(dtype=np.float64):
+        return []
+    row, column = (int(place[0]) for place in (values < 0).nonzero())
+    where = f"the first one in sample {labelled(row, views.ids)}, column {called(views.columns[v], column)}"
+    fault = f"{views.names[v]}: {count:,} of its values are below 0 ({where}), while all others look like counts"
+    return [f"{fault}, so that they are prepared like measurements, not like counts; correct these cells or empty them"]
 
 
 def _about_samples(views: Views) -> list[str]:

@@ -48,8 +48,11 @@ _DRAWS = 9_999
 _ENOUGH, _ROUNDING = 10, 1e-5
 """Samples all of whose values lie outside of those of training, by more than this share of the largest: by chance less
 than once in a million columns."""
-_NEARLY, _LOOKED_AT = 0.05, 1_000
-"""Share of the other kind among numbers that are whole, or fractions; samples that are enough to see it."""
+_HALF, _NEARLY, _LOOKED_AT = 0.5, 0.05, 1_000
+"""Share of whole numbers among logarithms of counts at most (log2 of 0, 1, 3 and 7, one added, is whole), and of
+fractions among counts; samples that are enough to see it."""
+
+_NO_FRACTIONS = 2.0**22
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,21 @@ def in_short(novel: int, n_samples: int) -> str:
     if by_chance > LEVEL or novel < (expected + LEAST) * n_samples:
         return "no sign of it in the novelty of samples; viewfuse drift tests missing views and all else"
     found = f"{novel:,} of {n_samples:,} samples look like nothing in training, {expected:.0%} are expected to"
-    return f"{found}; see viewfuse drift and update"
+    return f"{found}; are units and kinds of values the same? See viewfuse drift and update"
+
+
+def other_kinds(model: Model, views: Views) -> list[str]:
+    """Views of another kind of numbers than in training, a sentence each: counts in one place, logarithms elsewhere."""
+    found = []
+    for v, front_end in enumerate(model.reduction.front_ends):
+        rows, kind = np.flatnonzero(views.mask[:, v])[:_LOOKED_AT], front_end.kind
+        share = None if np.any(views.offsets[v]) else _whole_share(views.arrays[v][rows])
+        if share is None or len(rows) < _ENOUGH or kind.least == kind.largest:  # constant, or a model without kinds
+            continue
+        if min(share, kind.whole) <= _HALF and max(share, kind.whole) >= 1 - _NEARLY:
+            kinds = ("whole numbers", "fractions") if share > kind.whole else ("fractions", "whole numbers")
+            found.append("view {!r}: most values are {}, the model was fitted on {}".format(model.names[v], *kinds))
+    return found
 
 
 def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
@@ -123,15 +140,8 @@ def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
     """
     if len(new) < _ENOUGH:
         return
-    for v, front_end in enumerate(model.reduction.front_ends):
-        rows, kind = np.flatnonzero(views.mask[:, v])[:_LOOKED_AT], front_end.kind
-        share = None if np.any(views.offsets[v]) else _whole_share(views.arrays[v][rows])
-        if share is None or len(rows) < _ENOUGH or kind.least == kind.largest:  # constant, or a model without kinds
-            continue
-        if min(share, kind.whole) <= _NEARLY and max(share, kind.whole) >= 1 - _NEARLY:
-            kinds = ("whole numbers", "fractions") if share > kind.whole else ("fractions", "whole numbers")
-            fault = "view {!r}: nearly all values are {}, the model was fitted on {}".format(model.names[v], *kinds)
-            warn(OutOfRangeWarning(f"{fault}; are these counts in one place and logarithms in the other?"))
+    for fault in other_kinds(model, views):
+        warn(OutOfRangeWarning(f"{fault}; are these counts in one place and logarithms in the other?"))
     for v, ((low, high), front_end) in enumerate(zip(model.bounds, model.reduction.front_ends, strict=True)):
         values = new.values[v][new.present[:, v]]
         if front_end.how != "none" or len(values) < _ENOUGH:
@@ -146,8 +156,11 @@ def warn_of_other_units(model: Model, views: Views, new: Samples) -> None:
 
 
 def _whole_share(values: Values) -> float | None:
-    """The share of whole numbers among the cells that are not zero; None where these hardly differ."""
-    there = stored(values)[stored(values) != 0]
+    """The share of whole numbers among the cells that are not zero; None where these hardly differ.
+
+    Large ones are left out: float32 holds no fractions of them.
+    """
+    there = stored(values)[(stored(values) != 0) & (np.abs(stored(values)) < _NO_FRACTIONS)]
     return float((there == np.rint(there)).mean()) if len(np.unique(there)) > 2 else None
 
 

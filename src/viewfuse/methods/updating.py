@@ -30,7 +30,8 @@ from viewfuse.engine.replicates import clusters, replicate_seeds
 from viewfuse.engine.training import Training, TrainState, check_diverged
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.fitted.clusters import representatives
-from viewfuse.fitted.model import Model
+from viewfuse.fitted.drift import other_kinds, warn_of_other_units
+from viewfuse.fitted.model import Model, warn_of_far
 from viewfuse.fitted.novelty import USUAL
 from viewfuse.methods.label_matching import of_number, with_clusters, with_numbers
 from viewfuse.methods.number_of_clusters import NewKind, look_of, new_kinds
@@ -62,6 +63,8 @@ class Enlarged(NamedTuple):
     def of(cls, model: Model, labels: NDArray[np.int64], waiting: NDArray[np.bool_], views: Views) -> Enlarged:
         """Let complete samples join old ones with these labels, of which some wait for a cluster of their own."""
         new, embedding = model.place(views)
+        warn_of_far(views.ids[model.is_far(new.values, new.present)], len(views))
+        warn_of_other_units(model, views, new)
         placed = clusters(model.method, model.network, embedding).cpu().numpy()
         words = model.unseen_words(views)
         novel = _novel(model, new, words, waiting)
@@ -298,6 +301,8 @@ class Updatable:
         """
         views = _same_columns(self.complete, X)
         ids = joined_ids(self.ids_, views.ids)
+        for fault in other_kinds(self._model, views):  # the model would learn them as a new kind of samples
+            raise DataError(f"{fault}; give counts or logarithms as it had them, or fit again")
         waiting = set(self.decisions_.get(Update.name, {}).get("waiting", ()))
         is_waiting = np.array([str(name) in waiting for name in self.ids_.tolist()])
         given = Enlarged.of(self._placed_model(), self._clusters(), is_waiting, views)

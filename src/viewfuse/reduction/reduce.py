@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from viewfuse.data.input_types import (
     Values,
     column_deviations,
+    column_sums,
     is_sparse,
     part_slices,
     parts_of,
@@ -41,6 +42,8 @@ _TRANSFORMS = {"pca": "none", "counts": "log", "words": "weighted"}
 """What is done to rows, where it is not called like the way."""
 _ONE_UNIT = 20
 """Largest deviation of a column over the median one, up to which columns may be of one unit."""
+_NEARLY, _HIGH = 0.95, 100
+"""Share of whole numbers among counts; a value that shares, weights and logarithms do not reach."""
 _MOST, _FEWEST = 50, 10
 """Components that are worth having of any number of samples, and of few."""
 Asked = str | Mapping[str, str]
@@ -59,6 +62,7 @@ class Kind:
     tail: float = 0.0  # largest value over the mean of the cells that are not zero; 0 where some value is negative
     per_row: float = 0.0  # median number of cells of a row that are not zero
     units: float = 1.0  # largest standard deviation of a column over the median of those that are not constant
+    skew: float = 0.0  # median over columns of the largest value over the mean; 0 where some value is negative
 
     @property
     def said(self) -> str:
@@ -88,11 +92,20 @@ def kind_of(values: Values, present: NDArray[np.bool_]) -> Kind:
     deviations = column_deviations(values, present)
     varying = deviations[deviations > 0]
     units = float(varying.max() / np.median(varying)) if varying.size else 1.0
+    if facts["tail"]:
+        means = np.sum([column_sums(part) for part in parts_of(values, present)], axis=0) / present.sum()
+        facts["skew"] = float(np.median(column_bounds(values, present)[1][means > 0] / means[means > 0]))
     return Kind(_name(**facts), **facts, units=units)
 
 
-def _name(zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float) -> str:
-    """The kind: counts have a long tail, pixels end at 255."""
+def _name(
+    zeros: float, whole: float, least: float, largest: float, tail: float, per_row: float, skew: float = 0.0
+) -> str:
+    """The kind: counts have a long tail, pixels end at 255.
+
+    A few counts with decimals change nothing. Where many have them, such as expected counts and counts per million, the
+    tail must be longer; that of values of many units lies between columns, that of counts in every column.
+    """
     if least < 0 or largest == 0:
         return "measurements"
     if zeros >= 0.9 and per_row < 500:  # a sequenced cell shows more genes than a text has words
@@ -100,9 +113,9 @@ def _name(zeros: float, whole: float, least: float, largest: float, tail: float,
         return "links" if zeros >= 0.99 and whole == 1 and largest <= 1.1 * tail else "words"
     if whole == 1 and largest == 1:
         return "binary"
-    if whole == 1:  # pixels that are not black are bright, while most counts are 1 or 2
+    if whole >= _NEARLY:  # pixels that are not black are bright, while most counts are 1 or 2
         return "counts" if tail > (3 if zeros > 0.5 else 10) else "intensities"
-    return "counts" if tail > 100 else "intensities"  # expected counts, per million; many fractions are no counts
+    return "counts" if tail > (10 if largest >= _HIGH and skew > 3 else 100) else "intensities"
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +249,9 @@ def fit_front_end(values: Values, present: NDArray[np.bool_], how: str = "auto")
     if chosen == "none":
         return no_front_end(width, kind)
     if chosen in _NOT_BELOW_ZERO and kind.least < 0:
-        raise DataError(f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; use 'pca'")
+        raise DataError(
+            f"{how!r} is for values of at least 0, but the least one is {kind.least:g}; correct it, or use 'pca'"
+        )
     if chosen in ("counts", *SPARSE) and width == 1:
         raise DataError(f"{how!r} would leave nothing of a view of one column; use 'log1p'")
     name = _TRANSFORMS.get(chosen, chosen)
