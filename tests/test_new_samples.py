@@ -353,3 +353,13 @@ def test_files_of_new_samples_may_be_apart(model, frames, tmp_path, monkeypatch)
     found = run("predict", "model", "rna.csv", "protein.csv", "--out", "again.csv")
     assert found.exit_code != 0
     assert "differ only in how they are written" in found.output
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_is_filled_lies_within_what_was_measured_to_the_bit(seed):
+    rng = np.random.default_rng(seed)
+    mutations, there = (rng.random((90, 40)) < 0.1).astype(float), np.arange(90) % 3 != 0
+    views = Views({"mutations": mutations, "rna": rng.normal(size=(90, 5))}, mask=np.c_[there, np.ones(90, dtype=bool)])
+    config = Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=30, joint_epochs=0, learning_rate=1e-2)
+    filled = URRL(2, scaling="standard", random_state=0, config=config).fit(views).impute(views).arrays[0]
+    assert (filled.min(), filled.max()) == (0.0, 1.0)

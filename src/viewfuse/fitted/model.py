@@ -137,9 +137,7 @@ class Model:
         views = [torch.cat(found)[:n].clamp(*own) for *found, own in zip(*parts, self.bounds, strict=True)]
         reduced = [self.scaler.undo(v, view.cpu().numpy()) for v, view in enumerate(views)]
         found = [one.invert(view) for one, view in zip(self.reduction.front_ends, reduced, strict=True)]
-        if self.batches is None:
-            return found
-        # Without the effect of its batch a value may lie beyond all that were measured.
+        # By rounding, or without the effect of its batch, a value may lie beyond all that were measured.
         kinds = [one.kind for one in self.reduction.front_ends]
         return [
             view.clip(kind.least, kind.largest) if kind != Kind() else view
