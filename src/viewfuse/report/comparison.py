@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse import metrics
-from viewfuse.data.alignment import warn_of_few
+from viewfuse.data.alignment import read_alike, shown, warn_of_few
 from viewfuse.data.input_types import id_key
 from viewfuse.data.precision import is_number
 from viewfuse.data.side_information.known_labels import is_unknown
-from viewfuse.errors import DataError
+from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.io.labels import CsvTable, read_table
 from viewfuse.io.source import check_ids
 from viewfuse.io.writers import OUTLIER, Sheet
@@ -25,7 +25,7 @@ from viewfuse.report.run_folder import FinishedRun
 from viewfuse.report.sections import Section
 from viewfuse.report.tables import clusters_of, count, headline, how_sure
 from viewfuse.selection.decision_texts import records
-from viewfuse.utils.console import tell
+from viewfuse.utils.console import tell, warn
 from viewfuse.utils.settings import Spell
 
 if TYPE_CHECKING:
@@ -125,6 +125,11 @@ def columns_for(run: FinishedRun, known: CsvTable) -> list[Column]:
             f"{known.path} and {run.folder} share no id; the first column, or the column id, must hold them"
         )
     warn_of_few(shared, run.ids, keys, f"{run.folder} and {known.path}")
+    own = dict.fromkeys(map(id_key, run.ids))
+    alone = [name for name in own if name not in row], [name for name in keys if name not in own]
+    for one, other in read_alike(*alone)[:1]:
+        fault = f"{run.folder} and {known.path}: {shown(one)} and {shown(other)} read alike, but are two samples"
+        warn(SuspiciousDataWarning(f"{fault}; spell ids alike in both"))
     return [
         _column(known.path, name, ["" if place is None else column[place].strip() for place in places])
         for name, column in known.columns.items()
