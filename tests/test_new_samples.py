@@ -181,6 +181,16 @@ def test_ids_that_read_alike_are_explained():
         Views({"rna": number, "protein": text})
 
 
+@pytest.mark.parametrize(("own", "other"), [("P1", "P01"), ("s1", "s001"), ("s-1", "s1"), ("A-7-B", "a.07.b")])
+def test_ids_with_zeros_before_a_number_read_alike(own, other):
+    assert read_alike([own, "x"], [other, "x"]) == [(own, other)]
+
+
+@pytest.mark.parametrize(("own", "other"), [("P1", "P10"), ("1.05", "1.5"), ("P100", "P1"), ("a-b", "ab")])
+def test_ids_with_other_zeros_are_others(own, other):
+    assert read_alike([own], [other]) == []
+
+
 def test_ids_of_files_that_read_alike_are_told(tmp_path):
     pd.DataFrame({"x": range(30)}, index=[f"{i:03}" for i in range(30)]).to_csv(tmp_path / "rna.csv")
     pd.DataFrame({"y": range(30)}, index=[str(i + 90) for i in range(30)]).to_csv(tmp_path / "protein.csv")
@@ -353,3 +363,13 @@ def test_files_of_new_samples_may_be_apart(model, frames, tmp_path, monkeypatch)
     found = run("predict", "model", "rna.csv", "protein.csv", "--out", "again.csv")
     assert found.exit_code != 0
     assert "differ only in how they are written" in found.output
+
+
+def test_zeros_before_the_number_of_some_ids_are_told():
+    frames = {name: pd.DataFrame(np.eye(30), [f"P{i}" for i in range(30)]) for name in "ab"}
+    frames["b"] = frames["b"].rename({"P3": "P03", "P7": "P07"})
+    (line,) = [line for line in data_warnings(Views(frames)) if "written" in line]
+    assert line == (
+        "view 'a' has ids as text ('P3'), view 'b' as text ('P03'): 2 of them differ only in how they are written; "
+        "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
+    )
