@@ -20,7 +20,7 @@ from viewfuse.data.alignment import read_alike
 from viewfuse.data.categories import match_columns
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
+from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning, SuspiciousDataWarning
 
 TINY = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=4, joint_epochs=0), "scaling": "standard"}
 
@@ -337,6 +337,16 @@ def test_ids_apart_that_look_wrong_are_refused_for_new_samples_too(model, frames
     given = {"rna": frames["rna"][:3].set_axis(index), "protein": frames["protein"][:2].set_axis(others)}
     with pytest.raises(DataError, match=words):
         model.predict(given)
+
+
+@pytest.mark.parametrize(("form", "words"), [("P{:02}", "written"), ("p{}", "written"), ("P{}-a", "'-a' after them")])
+def test_ids_of_new_samples_some_of_which_look_wrong_are_told(model, frames, form, words):
+    """They were placed twice, once by each view."""
+    ids = [f"P{i}" for i in range(20)]
+    others = [form.format(i) if i in (3, 5, 7) else name for i, name in enumerate(ids)]
+    given = {"rna": frames["rna"][:20].set_axis(ids), "protein": frames["protein"][:20].set_axis(others)}
+    with pytest.warns(SuspiciousDataWarning, match=f"3 of them differ only in .*{words}"):
+        assert len(model.predict(given)) == 23
 
 
 def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
