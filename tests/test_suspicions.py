@@ -81,7 +81,7 @@ def with_ids(**ids):
 
 @pytest.mark.parametrize(
     ("form", "said", "pattern"),
-    [("{}-01", "'-01' after them", r"^(.*?)(?:\-01)?$"), ("lab_{}", "'lab_' before them", "^(?:lab_)?(.*)$")],
+    [("{}-01", "'-01' after them", r"^(.*?)(?:-01)?$"), ("lab_{}", "'lab_' before them", "^(?:lab_)?(.*)$")],
 )
 def test_ids_of_another_view_with_one_text_beside_them_are_noticed(tmp_path, form, said, pattern):
     plain = [f"TCGA-{i:04}" for i in range(30)]
@@ -90,7 +90,7 @@ def test_ids_of_another_view_with_one_text_beside_them_are_noticed(tmp_path, for
     assert line == (
         f"view 'b' has ids such as {longer[1]!r}, view 'a' such as {plain[1]!r}: 15 of them differ only in {said}; "
         "if they are the same samples, write ids alike in all views, or read files with "
-        f"--id-pattern {pattern!r} (in Python id_pattern)"
+        f"--id-pattern '{pattern}' (in Python id_pattern)"
     )
     files = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for path, ids in zip(files, (plain, longer), strict=True):

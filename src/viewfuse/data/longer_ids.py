@@ -47,7 +47,7 @@ def longer_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence
             lines.append(
                 f"view {name!r} has ids such as {shown(ids[own])}, view {theirs!r} such as {shown(ids[other])}: "
                 f"{len(pairs):,} of them differ only in {text!r} {place} them; if they are the same "
-                f"samples, write ids alike in all views, or read files with --id-pattern {_pattern(text, is_after)!r} "
+                f"samples, write ids alike in all views, or read files with --id-pattern '{_pattern(text, is_after)}' "
                 "(in Python id_pattern)"
             )
     return lines
@@ -65,5 +65,6 @@ def _cuts(name: str) -> Iterator[tuple[str, str, bool]]:
 
 def _pattern(text: str, is_after: bool) -> str:
     """A regular expression whose first group is an id without that text, where it has it."""
-    part = f"(?:{re.escape(text)})?"
+    escaped = re.escape(text).replace("\\-", "-")
+    part = f"(?:{escaped})?"
     return f"^(.*?){part}$" if is_after else f"^{part}(.*)$"
