@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
-from viewfuse.data.categories import category_of
+from viewfuse.data.categories import category_of, is_nothing
 from viewfuse.data.input_types import id_key, is_sparse
 from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.sparse_tables import nan_rows, spread_rows
@@ -34,6 +34,8 @@ _FEW, _SHARE = 20, 0.05
 """Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
 _SECONDS = 10.0
 """Of computing for the ids of a file: ten million are matched in less, and (a+)+$ may take years for a single one."""
+_NO_NAMES = ("-", "?")
+"""What is written where an id is not known, beside what empty cells are written as."""
 Names = dict[Hashable, None]
 """A set that keeps its order, so that examples are the first ones."""
 
@@ -257,6 +259,7 @@ def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray
     listed = alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
         check_ids(view.path, ids)
+        _check_names(view.path, ids)
     known = {name for ids in listed for name in ids}
     union = list(dict.fromkeys([*(name for name in order if name in known), *(name for ids in listed for name in ids)]))
     places = ({name: row for row, name in enumerate(ids)} for ids in listed)
@@ -283,6 +286,15 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
         if name in seen:
             raise DataError(f"{path}: id {name!r} appears twice, in data rows {seen[name] + 1} and {row + 1}; keep one")
         seen[name] = row
+
+
+def _check_names(path: Path, ids: Sequence[Hashable]) -> None:
+    """Refuse ids of text files that say that there is none, as empty cells may be written there."""
+    is_text = ending_of(path).removesuffix(".gz") in (".csv", ".tsv")
+    for row, name in enumerate(ids if is_text else ()):
+        if is_nothing(str(name)) or name in _NO_NAMES:
+            fault = f"{path}, data row {row + 1} has the id {name!r}, which stands for none"
+            raise DataError(f"{fault}; give every row the id of its sample")
 
 
 def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:
