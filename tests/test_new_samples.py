@@ -349,6 +349,16 @@ def test_ids_of_new_samples_some_of_which_look_wrong_are_told(model, frames, for
         assert len(model.predict(given)) == 23
 
 
+def test_ids_that_look_wrong_are_told_though_no_chunk_has_both_spellings(frames, tmp_path):
+    ids = [f"P{i}" for i in range(20)]
+    frames["rna"][:20].set_axis(ids).to_csv(tmp_path / "rna.csv", index_label="id")
+    frames["protein"][:20].set_axis([*ids[:17], "P017", "P018", "P019"]).to_csv(tmp_path / "b.csv", index_label="id")
+    with pytest.warns(
+        SuspiciousDataWarning, match=r"b\.csv: view 'rna' has ids as text .'P17'.* 3 of them differ only"
+    ):
+        assert sum(map(len, read_chunks([tmp_path / "rna.csv", tmp_path / "b.csv"], 5))) == 23
+
+
 def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
     bare = {name: frames[name].iloc[rows].to_numpy() for name, rows in APART.items()}
     with pytest.raises(DataError, match=r"'rna' has 3, 'protein' has 2.*DataFrames with the ids as index"):

@@ -178,7 +178,7 @@ def isolated_views(views: Views) -> list[str]:
     if (counts > 0).sum() < 2:
         return []
     ids = views.ids.tolist()
-    lines = [] if only_counted(views.ids) else misread_ids(views)
+    lines = [] if only_counted(views.ids) else misread_ids(views.names, views.mask, ids)
     lines += _numbered_apart(views, ids)
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import alike_in_views, read_alike, shown
-from viewfuse.data.views import Views
 
 _SIGN = re.compile(r"[\W_]")
 _MOST_SIGNS = 20
@@ -21,10 +20,12 @@ _LEAST, _SHARE = 2, 0.1
 """So many ids, and such a share of those that a view has alone, must be others' with the same text beside them."""
 
 
-def misread_ids(views: Views) -> list[str]:
-    """A line for ids of a view that seem to be those of another one, but are written otherwise, or longer."""
-    ids = views.ids.tolist()
-    return [*alike_in_views(views.names, views.mask, ids), *longer_in_views(views.names, views.mask, ids)]
+def misread_ids(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[Hashable]) -> list[str]:
+    """A line for ids of a view that seem to be those of another one, but are written otherwise, or longer.
+
+    `mask` of shape (samples, views) says which views have which ids.
+    """
+    return [*alike_in_views(names, mask, ids), *longer_in_views(names, mask, ids)]
 
 
 def longer_in_views(names: Sequence[str], mask: NDArray[np.bool_], ids: Sequence[Hashable]) -> list[str]:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
 from viewfuse.data.categories import category_of, is_nothing
 from viewfuse.data.input_types import id_key, is_sparse
+from viewfuse.data.longer_ids import misread_ids
 from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.sparse_tables import nan_rows, spread_rows
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptySampleWarning, SettingError
+from viewfuse.errors import DataError, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.safety import computing_limit
 from viewfuse.utils import memory
 from viewfuse.utils.console import some, warn
@@ -173,6 +174,10 @@ class FileSource(Contents):
         """All samples in order, at most `size` at a time, for a model that places them."""
         if size < 1:
             raise SettingError(f"the size of a chunk must be at least 1; got {size!r}")
+        if len(self) > size and not any(rows is None for rows in self._rows):  # both spellings may not be in one chunk
+            mask = np.stack([rows != ABSENT for rows in self._rows if rows is not None], axis=1)
+            for line in misread_ids(self.names, mask, self.ids.tolist()):
+                warn(SuspiciousDataWarning(f"{self._files()}: {line}"))
         for first in range(0, len(self), size):
             yield self._views(slice(first, min(first + size, len(self))), placed=True)
 

@@ -371,8 +371,9 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         views = batch_added(views, batch, X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
-        for line in () if only_counted(views.ids) else misread_ids(views):
-            warn(SuspiciousDataWarning(line))
+        if not only_counted(views.ids):
+            for line in misread_ids(views.names, views.mask, views.ids.tolist()):
+                warn(SuspiciousDataWarning(line))
         by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)
         if one_table and not by_column:  # scikit-learn wants columns in the order of training
             validate_data(self, X, reset=False, skip_check_array=True)
