@@ -295,7 +295,7 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
 
 def _check_names(path: Path, ids: Sequence[Hashable]) -> None:
     """Refuse ids of text files that say that there is none, as empty cells may be written there."""
-    is_text = ending_of(path).removesuffix(".gz") in (".csv", ".tsv")
+    is_text = str(path).lower().removesuffix(".gz").endswith((".csv", ".tsv"))
     for row, name in enumerate(ids if is_text else ()):
         if is_nothing(str(name)) or name in _NO_NAMES:
             fault = f"{path}, data row {row + 1} has the id {name!r}, which stands for none"
