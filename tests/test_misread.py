@@ -336,6 +336,26 @@ def test_a_column_is_chosen_by_its_name_before_a_pattern(tmp_path):
     assert read_views(path, only=["x[[]1]", "[y]"]).columns == (["x[1]", "y"],)
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
+@pytest.mark.parametrize("cell", ["NA", "nan", "NaN", "N/A", "null", " None ", "-", "?"])
+def test_an_id_that_says_that_there_is_none_is_no_name(tmp_path, cell, ending):
+    """Two samples without a name became one."""
+    sign = "," if ending == "csv" else "\t"
+    for name in "ab":
+        text = f"id,x\ns1,1\n{cell},2\ns2,3\n".replace(",", sign).encode()
+        (tmp_path / f"{name}.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with pytest.raises(DataError, match=r"data row 2 has the id '.*', which stands for none; give every row the id"):
+        read_views([tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"])
+
+
+def test_columns_and_ids_may_be_called_nearly_like_nothing(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x,na,nan\nNA1,1,2,3\nNathan,2,3,5\n-1,3,4,4\n")
+    found = read_views(tmp_path / "a.csv")
+    assert (found.ids.tolist(), found.columns) == (["NA1", "Nathan", "-1"], (["x", "na", "nan"],))
+    (tmp_path / "b.csv").write_text("gene,s1,s2\nna,1,2\nnan,2,3\n")
+    assert read_views(tmp_path / "b.csv", transpose=["b"]).columns == (["na", "nan"],)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
 def test_text_in_utf_16_is_named(tmp_path, encoding, ending):

@@ -20,7 +20,7 @@ from viewfuse.data.alignment import read_alike
 from viewfuse.data.categories import match_columns
 from viewfuse.data.checks import data_warnings
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning
+from viewfuse.errors import DataError, EmptyCellsWarning, IgnoredColumnsWarning, SuspiciousDataWarning
 
 TINY = {"config": Config(embedding_dim=16, hidden_dim=16, pretrain_epochs=4, joint_epochs=0), "scaling": "standard"}
 
@@ -181,6 +181,16 @@ def test_ids_that_read_alike_are_explained():
         Views({"rna": number, "protein": text})
 
 
+@pytest.mark.parametrize(("own", "other"), [("P1", "P01"), ("s1", "s001"), ("s-1", "s1"), ("A-7-B", "a.07.b")])
+def test_ids_with_zeros_before_a_number_read_alike(own, other):
+    assert read_alike([own, "x"], [other, "x"]) == [(own, other)]
+
+
+@pytest.mark.parametrize(("own", "other"), [("P1", "P10"), ("1.05", "1.5"), ("P100", "P1"), ("a-b", "ab")])
+def test_ids_with_other_zeros_are_others(own, other):
+    assert read_alike([own], [other]) == []
+
+
 def test_ids_of_files_that_read_alike_are_told(tmp_path):
     pd.DataFrame({"x": range(30)}, index=[f"{i:03}" for i in range(30)]).to_csv(tmp_path / "rna.csv")
     pd.DataFrame({"y": range(30)}, index=[str(i + 90) for i in range(30)]).to_csv(tmp_path / "protein.csv")
@@ -329,6 +339,26 @@ def test_ids_apart_that_look_wrong_are_refused_for_new_samples_too(model, frames
         model.predict(given)
 
 
+@pytest.mark.parametrize(("form", "words"), [("P{:02}", "written"), ("p{}", "written"), ("P{}-a", "'-a' after them")])
+def test_ids_of_new_samples_some_of_which_look_wrong_are_told(model, frames, form, words):
+    """They were placed twice, once by each view."""
+    ids = [f"P{i}" for i in range(20)]
+    others = [form.format(i) if i in (3, 5, 7) else name for i, name in enumerate(ids)]
+    given = {"rna": frames["rna"][:20].set_axis(ids), "protein": frames["protein"][:20].set_axis(others)}
+    with pytest.warns(SuspiciousDataWarning, match=f"3 of them differ only in .*{words}"):
+        assert len(model.predict(given)) == 23
+
+
+def test_ids_that_look_wrong_are_told_though_no_chunk_has_both_spellings(frames, tmp_path):
+    ids = [f"P{i}" for i in range(20)]
+    frames["rna"][:20].set_axis(ids).to_csv(tmp_path / "rna.csv", index_label="id")
+    frames["protein"][:20].set_axis([*ids[:17], "P017", "P018", "P019"]).to_csv(tmp_path / "b.csv", index_label="id")
+    with pytest.warns(
+        SuspiciousDataWarning, match=r"b\.csv: view 'rna' has ids as text .'P17'.* 3 of them differ only"
+    ):
+        assert sum(map(len, read_chunks([tmp_path / "rna.csv", tmp_path / "b.csv"], 5))) == 23
+
+
 def test_arrays_of_differing_lengths_are_refused_with_the_cure(model, frames):
     bare = {name: frames[name].iloc[rows].to_numpy() for name, rows in APART.items()}
     with pytest.raises(DataError, match=r"'rna' has 3, 'protein' has 2.*DataFrames with the ids as index"):
@@ -363,3 +393,13 @@ def test_what_is_filled_lies_within_what_was_measured_to_the_bit(seed):
     config = Config(embedding_dim=8, hidden_dim=8, pretrain_epochs=30, joint_epochs=0, learning_rate=1e-2)
     filled = URRL(2, scaling="standard", random_state=0, config=config).fit(views).impute(views).arrays[0]
     assert (filled.min(), filled.max()) == (0.0, 1.0)
+
+
+def test_zeros_before_the_number_of_some_ids_are_told():
+    frames = {name: pd.DataFrame(np.eye(30), [f"P{i}" for i in range(30)]) for name in "ab"}
+    frames["b"] = frames["b"].rename({"P3": "P03", "P7": "P07"})
+    (line,) = [line for line in data_warnings(Views(frames)) if "written" in line]
+    assert line == (
+        "view 'a' has ids as text ('P3'), view 'b' as text ('P03'): 2 of them differ only in how they are written; "
+        "write ids alike in all views, as text with all their zeros, say (pandas: dtype=str)"
+    )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from viewfuse import URRL, Config, SuspiciousDataWarning, Views
+from viewfuse import URRL, Config, SuspiciousDataWarning, Views, read_views
 from viewfuse.data import checks as suspicions
 from viewfuse.data.checks import data_warnings, suspicious_columns
 
@@ -85,6 +85,44 @@ def test_rows_that_are_numbered_from_zero_and_from_one_are_noticed(kind):
             "the 60 rows of rna are numbered from 0 and those of protein from 1, and matched by these numbers; "
             "if they are the same samples, number them alike"
         ] * int((start, ends) == (1, 61))
+
+
+def with_ids(**ids):
+    return Views({name: pd.DataFrame(np.eye(len(own)), index=own) for name, own in ids.items()})
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "pattern"),
+    [("{}-01", "'-01' after them", r"^(.*?)(?:-01)?$"), ("lab_{}", "'lab_' before them", "^(?:lab_)?(.*)$")],
+)
+def test_ids_of_another_view_with_one_text_beside_them_are_noticed(tmp_path, form, said, pattern):
+    plain = [f"TCGA-{i:04}" for i in range(30)]
+    longer = [form.format(name) if i % 2 else name for i, name in enumerate(plain)]
+    (line,) = [line for line in data_warnings(with_ids(a=plain, b=longer)) if "--id-pattern" in line]
+    assert line == (
+        f"view 'b' has ids such as {longer[1]!r}, view 'a' such as {plain[1]!r}: 15 of them differ only in {said}; "
+        "if they are the same samples, write ids alike in all views, or read files with "
+        f"--id-pattern '{pattern}' (in Python id_pattern)"
+    )
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, ids in zip(files, (plain, longer), strict=True):
+        pd.DataFrame({"x": range(30)}, index=ids).to_csv(path, index_label="id")
+    assert len(read_views(files)) == 45
+    assert read_views(files, id_pattern=pattern).ids.tolist() == plain
+
+
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        (["1", "2", "10", "20"], ["3", "1", "100", "12"]),
+        (["a", "b", "c-1"], ["a", "b", "c"]),  # one alone is by chance
+        (["a", "b", "a-2", "b-2"], ["a", "b", "c"]),  # second samples of those that are there
+        (["a", "b-1", "c-2", "d-3"], ["a", "b", "c", "d"]),
+        (["x-1", "y-1", "z", *map(str, range(30))], ["x", "y", "z"]),  # few of many
+    ],
+)
+def test_other_longer_ids_are_no_fault(own, others):
+    assert not [line for line in data_warnings(with_ids(a=own, b=others)) if "--id-pattern" in line]
 
 
 @pytest.mark.parametrize(("other", "shown"), [("acme-1 ", "acme-1"), ("Acme\u20131", "Acme\\u20131")])

@@ -279,6 +279,18 @@ def test_ids_that_are_written_alike_or_only_count_rows_are_refused():
         joined_ids(np.array(["1", "2"]), np.array([5, 1]))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(["0", "x"], ["00"]), (["s0", "s1"], ["s2", "S0"]), (["s017"], ["s17"]), ([17, 5], ["017"]), (["a-1"], ["a.1"])],
+)
+def test_ids_of_training_samples_that_are_spelled_otherwise_are_refused(old, new):
+    """They were learned from twice."""
+    said = f"1 of the new ids differ from ids .* such as {new[-1]!r} from {old[0]!r}; leave"
+    with pytest.raises(DataError, match=said):
+        joined_ids(np.array(old, dtype=object), np.array(new, dtype=object))
+    assert joined_ids(np.array(["s1", "s2"]), np.array(["s10", "s20"])).tolist() == ["s1", "s2", "s10", "s20"]
+
+
 def test_an_update_in_words():
     founded = [{"label": 4}, {"label": 5}]
     made = Update(1200, {"samples": 3000, "stayed": 0.999}, [("a", 0, 1)], founded, [2], ["b", "c"])

@@ -252,8 +252,17 @@ def read_alike(first: Iterable[Hashable], second: Iterable[Hashable]) -> list[tu
 
 
 def _as_in_r(name: Hashable) -> str:
-    """An id plainly, and as R's make.names leaves it: TCGA-1 is TCGA.1 then, and 17 is X17."""
-    return re.sub(r"[\W_]", ".", plainly(re.sub(r"^X(?=\d)", "", str(name).strip())))
+    """An id plainly, without zeros before numbers in it, and as R's make.names leaves it: TCGA-1 is TCGA.1, 17 is X17.
+
+    A sign between a letter and a digit is not there: s-01 is s1.
+    """
+    text = re.sub(r"[\W_]", ".", _without_zeros(plainly(re.sub(r"^X(?=\d)", "", str(name).strip()))))
+    return re.sub(r"(?<=[^\W\d_])\.(?=\d)", "", text)
+
+
+def _without_zeros(text: str) -> str:
+    """An id without zeros before any number in it: P007 is P7, but 1.05 is one number, and not 1.5."""
+    return text if re.fullmatch(r"\d+\.\d+", text) else re.sub(r"(?<!\d)0+(?=\d)", "", text)
 
 
 _LIKE_DIGITS = str.maketrans("oil", "011")
@@ -282,9 +291,12 @@ def shown(name: Hashable) -> str:
 
 def _cure(one: Hashable, other: Hashable) -> str:
     """What to do about ids that differ like these two."""
-    if plainly(one) != plainly(other):
+    ours, theirs = plainly(one), plainly(other)
+    if ours != theirs and _without_zeros(ours) == _without_zeros(theirs):
+        return CURE
+    if ours != theirs:
         return "write ids with the same signs in all views (R: check.names = FALSE keeps them)"
-    if not (isinstance(one, str) and isinstance(other, str)) or plainly(one).isdigit():
+    if not (isinstance(one, str) and isinstance(other, str)) or ours.isdigit():
         return CURE
     is_case = one.strip().casefold() == other.strip().casefold() and one.strip() != other.strip()
     return f"write ids alike in all views, {'with the same capitals' if is_case else 'sign for sign'}"

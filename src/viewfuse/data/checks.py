@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewfuse.data.alignment import alike_in_views, shown
+from viewfuse.data.alignment import shown
 from viewfuse.data.categories import categories_in, category_of
 from viewfuse.data.filling import column_medians
 from viewfuse.data.input_types import (
@@ -25,6 +25,7 @@ from viewfuse.data.input_types import (
     stored,
     take,
 )
+from viewfuse.data.longer_ids import misread_ids
 from viewfuse.data.precision import single
 from viewfuse.data.sparse_tables import column_blocks
 from viewfuse.data.tables import called, labelled
@@ -204,12 +205,12 @@ def _values_alike(name: str, columns: Names) -> list[str]:
 
 
 def isolated_views(views: Views) -> list[str]:
-    """A line for every view that shares none or few of its samples with others, and for ids that read alike."""
+    """A line for every view that shares none or few of its samples with others, and for ids that are misread."""
     shared, counts = views.mask[views.mask.sum(axis=1) > 1].sum(axis=0), views.mask.sum(axis=0)
     if (counts > 0).sum() < 2:
         return []
     ids = views.ids.tolist()
-    lines = [] if only_counted(views.ids) else alike_in_views(views.names, views.mask, ids)
+    lines = [] if only_counted(views.ids) else misread_ids(views.names, views.mask, ids)
     lines += _numbered_apart(views, ids)
     for name, common, own in zip(views.names, shared, counts, strict=True):
         if own and not common:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewfuse.data.alignment import as_labels, id_array, in_words, read_alike
-from viewfuse.data.categories import category_of
+from viewfuse.data.categories import category_of, is_nothing
 from viewfuse.data.input_types import id_key, is_sparse
+from viewfuse.data.longer_ids import misread_ids
 from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.sparse_tables import nan_rows, spread_rows
 from viewfuse.data.views import Views
-from viewfuse.errors import DataError, EmptySampleWarning, SettingError
+from viewfuse.errors import DataError, EmptySampleWarning, SettingError, SuspiciousDataWarning
 from viewfuse.io.safety import computing_limit
 from viewfuse.utils import memory
 from viewfuse.utils.console import some, warn
@@ -34,6 +35,8 @@ _FEW, _SHARE = 20, 0.05
 """Fewer common ids than this number, and than this share of the smaller table, are hardly any."""
 _SECONDS = 10.0
 """Of computing for the ids of a file: ten million are matched in less, and (a+)+$ may take years for a single one."""
+_NO_NAMES = ("-", "?")
+"""What is written where an id is not known, beside what empty cells are written as."""
 Names = dict[Hashable, None]
 """A set that keeps its order, so that examples are the first ones."""
 
@@ -171,6 +174,10 @@ class FileSource(Contents):
         """All samples in order, at most `size` at a time, for a model that places them."""
         if size < 1:
             raise SettingError(f"the size of a chunk must be at least 1; got {size!r}")
+        if len(self) > size and not any(rows is None for rows in self._rows):  # both spellings may not be in one chunk
+            mask = np.stack([rows != ABSENT for rows in self._rows if rows is not None], axis=1)
+            for line in misread_ids(self.names, mask, self.ids.tolist()):
+                warn(SuspiciousDataWarning(f"{self._files()}: {line}"))
         for first in range(0, len(self), size):
             yield self._views(slice(first, min(first + size, len(self))), placed=True)
 
@@ -257,6 +264,7 @@ def _join(views: Sequence[FileView], order: Sequence[Hashable]) -> tuple[NDArray
     listed = alike([list(view.ids or ()) for view in views])
     for view, ids in zip(views, listed, strict=True):
         check_ids(view.path, ids)
+        _check_names(view.path, ids)
     known = {name for ids in listed for name in ids}
     union = list(dict.fromkeys([*(name for name in order if name in known), *(name for ids in listed for name in ids)]))
     places = ({name: row for row, name in enumerate(ids)} for ids in listed)
@@ -283,6 +291,15 @@ def check_ids(path: Path, ids: Sequence[Hashable]) -> None:
         if name in seen:
             raise DataError(f"{path}: id {name!r} appears twice, in data rows {seen[name] + 1} and {row + 1}; keep one")
         seen[name] = row
+
+
+def _check_names(path: Path, ids: Sequence[Hashable]) -> None:
+    """Refuse ids of text files that say that there is none, as empty cells may be written there."""
+    is_text = str(path).lower().removesuffix(".gz").endswith((".csv", ".tsv"))
+    for row, name in enumerate(ids if is_text else ()):
+        if is_nothing(str(name)) or name in _NO_NAMES:
+            fault = f"{path}, data row {row + 1} has the id {name!r}, which stands for none"
+            raise DataError(f"{fault}; give every row the id of its sample")
 
 
 def split_by_prefix(source: FileSource, names: Collection[str]) -> FileSource:

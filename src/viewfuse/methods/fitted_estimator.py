@@ -21,9 +21,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from viewfuse.data.alignment import as_labels, checked_ids
 from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.input_types import is_anndata, is_mudata, only_counted
+from viewfuse.data.longer_ids import misread_ids
 from viewfuse.data.side_information.batch_labels import batch_added
 from viewfuse.data.views import Views, is_one_table
-from viewfuse.errors import BadModelFile, DataError
+from viewfuse.errors import BadModelFile, DataError, SuspiciousDataWarning
 from viewfuse.fitted.batch_effects import check_takes_batch
 from viewfuse.fitted.clusters import merge_tree, representatives
 from viewfuse.fitted.drift import Drift, drift, warn_of_other_units
@@ -37,6 +38,7 @@ from viewfuse.plots.fitted import FittedPlots
 from viewfuse.selection.confidence import ALPHA, bounds, label_sets
 from viewfuse.selection.decisions import Trust
 from viewfuse.utils import memory
+from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device
 from viewfuse.utils.settings import wrong
 
@@ -369,6 +371,9 @@ class MultiViewClusterer(FittedPlots, ClassNamePrefixFeaturesOutMixin, Transform
         views = batch_added(views, batch, X)
         if not len(views):
             raise DataError("the views have no rows (0 sample(s)); pass at least one sample")
+        if not only_counted(views.ids):
+            for line in misread_ids(views.names, views.mask, views.ids.tolist()):
+                warn(SuspiciousDataWarning(line))
         by_column = (hasattr(X, "columns") and hasattr(self, "feature_names_in_")) or is_anndata(X)
         if one_table and not by_column:  # scikit-learn wants columns in the order of training
             validate_data(self, X, reset=False, skip_check_array=True)

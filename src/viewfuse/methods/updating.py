@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
-from viewfuse.data.alignment import as_labels, check_written, checked_ids
+from viewfuse.data.alignment import as_labels, check_written, checked_ids, read_alike, shown
 from viewfuse.data.filling import EmptyCells, warn_of_filled
 from viewfuse.data.input_types import only_counted
 from viewfuse.data.side_information.knowledge import Guidance, Knowledge
@@ -322,14 +322,17 @@ def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     if only_counted(new) and old.dtype.kind not in "iu":
         what = f"the new samples have no ids but row numbers, those of the model have ids such as {old.tolist()[0]!r}"
         raise DataError(f"{what}; give the new ones ids, too: a data frame with these as index")
+    cure = "leave out the samples that the model has, or give the others ids of their own"
     known = set(old.tolist())
     twice = [name for name in new.tolist() if name in known]
     if twice:
         more = f" and {len(twice) - 1:,} more are" if len(twice) > 1 else " is"
-        cure = "leave out the samples that the model has, or give the others ids of their own"
         raise DataError(f"id {twice[0]!r}{more} among the training samples already; {cure}")
     found = checked_ids([*old.tolist(), *new.tolist()], len(old) + len(new))
     check_written(found)
+    if alike := read_alike(old.tolist(), new.tolist()):
+        fault = f"{len(alike):,} of the new ids differ from ids of training samples only in how they are written"
+        raise DataError(f"{fault}, such as {shown(alike[0][1])} from {shown(alike[0][0])}; {cure}")
     return found if only_counted(old) else as_labels(found)
 
 
