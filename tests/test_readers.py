@@ -88,6 +88,15 @@ def test_a_table_that_is_called_like_labels_is_no_view(tmp_path, name):
         assert (source.names, source.labels) == (("X1",), None)
 
 
+@pytest.mark.parametrize("paths", [["rna.xlsx"], {"rna": "rna.xlsx"}])
+def test_kinds_of_files_that_are_not_read_are_told_with_a_name_too(tmp_path, monkeypatch, paths):
+    """The one message sent to the other."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rna.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"^rna.xlsx: .xlsx files are not read; save it as CSV \(UTF-8\)"):
+        open_source(paths)
+
+
 @pytest.mark.parametrize(
     ("name", "array", "why"),
     [
