@@ -149,7 +149,7 @@ def check_sparse(where: str, matrix: Any) -> None:
         raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again") from None
     if (
         matrix.format in ("csr", "csc", "bsr", "coo")
-        and matrix.dtype.kind == "f"
+        and matrix.data.dtype.kind == "f"
         and not np.isfinite(matrix.data).all()
     ):
         _check_sums(where, matrix.tocoo())
