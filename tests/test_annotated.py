@@ -223,6 +223,18 @@ def test_objects_in_wrong_places_are_refused(rna, protein, both, tmp_path):
             read_views(what)
 
 
+@pytest.mark.filterwarnings("ignore:Variable names are not unique")
+def test_two_features_of_one_name_are_refused(tmp_path):
+    data = cells(np.ones((2, 3)), "ab", ["g", "h", "g"])
+    data.write_h5ad(tmp_path / "rna.h5ad")
+    said = r"view 'rna': two columns are called 'g'; .* \(AnnData: var_names_make_unique\(\)\)"
+    for read in (lambda: Views({"rna": data}), lambda: read_views(tmp_path / "rna.h5ad")):
+        with pytest.raises(DataError, match=said):
+            read()
+    data.var_names_make_unique()
+    assert list(Views({"rna": data}).columns[0]) == ["g", "h", "g-1"]
+
+
 def test_matrices_of_other_kinds_are_refused(rna):
     class Lazy:
         shape, dtype = (4, 2), np.dtype("f4")

@@ -121,6 +121,8 @@ def test_numbers_can_still_be_searched():
 
 
 def test_wrong_numbers_are_refused():
+    with pytest.raises(SettingError, match="n_clusters must be 'auto' or an integer of at least 1; got None"):
+        URRL(None).fit(blobs()[0])
     with pytest.raises(SettingError, match="n_clusters must be 'auto' or an integer of at least 1; got 'many'"):
         URRL("many").fit(blobs()[0])
     with pytest.raises(SettingError, match="cluster_range must rise"):

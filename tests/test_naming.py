@@ -75,6 +75,7 @@ def test_names_are_added_one_by_one_saved_and_lent(named, tmp_path):
         ({True: "x"}, "there is no cluster True"),
         ({1: " "}, "cluster 1 cannot be called ' '"),
         ({1: None}, "cluster 1 cannot be called None"),
+        (["a", "b", "c"], "names are a list; give a dict of them by number, such as {0: 'a'}"),
         ({1: "=T()"}, "clusters 0 and 1 cannot both be called '=T()'"),
     ],
 )

@@ -153,7 +153,8 @@ def test_views_are_named_in_python_and_on_the_command_line(files, frames, tmp_pa
     ("arguments", "words"),
     [
         (["inspect", "rna=nowhere.csv"], "rna=nowhere.csv: nowhere.csv is no file; check the path"),
-        (["inspect", "rna=model/manifest.json"], "files can be named; give it without a name"),
+        (["inspect", "rna=model"], "files can be named; give it without a name"),
+        (["inspect", "rna=model/manifest.json"], "model/manifest.json: .json files are not read; give one .npz"),
         (["inspect", "protein=batch2.csv", "protein.csv"], "two files are called 'protein'; give each view a name"),
         (["inspect", "a=batch2.csv", "--block", "x=rna*"], "give it without a name"),
         (

@@ -10,6 +10,7 @@ import pytest
 from conftest import make_blobs
 from viewfuse import DataError, EmptySampleWarning, SuspiciousDataWarning, Views, read_views
 from viewfuse.io.readers import open_source
+from viewfuse.io.readers.npz import LABELS
 
 
 @pytest.fixture
@@ -62,14 +63,38 @@ def test_a_column_of_labels_is_no_view(tmp_path, name, shape):
         assert (source.names, source.labels.tolist()) == (("X1", "X2"), labels.tolist())
 
 
-def test_a_view_may_be_called_like_labels(tmp_path):
-    """Also that of a single sample, and the only one."""
-    for arrays in (
-        {"X": np.ones((4, 3)), "Y": np.ones((4, 2))}, {"X": np.ones((1, 3)), "Y": np.ones((1, 2))}, {"Y": np.eye(4, 1)},
-    ):  # fmt: skip
-        np.savez(tmp_path / "set.npz", **arrays)
-        source = open_source(tmp_path / "set.npz")
-        assert (source.names, source.labels) == (tuple(arrays), None)
+def test_the_only_view_may_be_called_like_labels(tmp_path):
+    np.savez(tmp_path / "set.npz", Y=np.eye(4, 1))
+    source = open_source(tmp_path / "set.npz")
+    assert (source.names, source.labels) == (("Y",), None)
+
+
+@pytest.mark.parametrize("name", [*LABELS, "Label", "classes", "onehot", "one_hot"])
+def test_a_table_that_is_called_like_labels_is_no_view(tmp_path, name):
+    """Clusters were learned of labels with one column per class; `labels` itself must be one per sample."""
+    arrays = {"X1": np.arange(18.0).reshape(6, 3), name: np.eye(3)[np.arange(6) % 3]}
+    np.savez(tmp_path / "set.npz", **arrays)
+    (tmp_path / "set").mkdir()
+    for one, array in arrays.items():
+        np.save(tmp_path / "set" / f"{one}.npy", array)
+    said = rf"1 array\(s\) are left out: '{name}' \(called like labels, but of shape \(6, 3\); call it otherwise if"
+    for path in (tmp_path / "set.npz", tmp_path / "set"):
+        if name == "labels":
+            with pytest.raises(DataError, match=r"labels"):
+                open_source(path)
+            continue
+        with pytest.warns(SuspiciousDataWarning, match=said):
+            source = open_source(path)
+        assert (source.names, source.labels) == (("X1",), None)
+
+
+@pytest.mark.parametrize("paths", [["rna.xlsx"], {"rna": "rna.xlsx"}])
+def test_kinds_of_files_that_are_not_read_are_told_with_a_name_too(tmp_path, monkeypatch, paths):
+    """The one message sent to the other."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rna.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"^rna.xlsx: .xlsx files are not read; save it as CSV \(UTF-8\)"):
+        open_source(paths)
 
 
 @pytest.mark.parametrize(

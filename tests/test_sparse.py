@@ -151,8 +151,6 @@ def test_cells_stored_in_parts_are_added_up():
     rows, columns = np.array([0, 0, 1]), np.array([1, 1, 0])
     small = sparse.coo_array((np.array([100, 100, 1], dtype=np.int8), (rows, columns)), shape=(2, 2))
     assert Views([small]).arrays[0].toarray().tolist() == [[0, 200], [1, 0]]
-    parts = sparse.coo_array((np.array([NAN, 3.0, 1.0]), (rows, columns)), shape=(2, 2))
-    assert Views([parts, B[:2]]).mask[:, 0].tolist() == [False, True]
 
 
 def test_zero_rows_are_data_and_nan_rows_are_missing():
@@ -167,6 +165,22 @@ def test_zero_rows_are_data_and_nan_rows_are_missing():
     stored_zero = sparse.csr_array(([NAN, 0.0], ([2, 2], [0, 1])), shape=(3, 3))
     with pytest.raises(DataError, match="row 2, column 0: NaN in a row of a sparse view that has other values"):
         Views([stored_zero, B])
+
+
+@pytest.mark.parametrize("kind", ["coo_array", "csr_array", "csc_array", "coo_matrix"])
+@pytest.mark.parametrize("parts", [(NAN, 5.0), (np.inf, -np.inf)])
+def test_parts_of_a_cell_that_add_up_to_nan_are_refused(kind, parts):
+    """The row was missing, and what it holds was lost."""
+    places = np.array([1, 1, 2]), np.array([2, 2, 0])
+    view = sparse.coo_array(([*parts, 1.0], places), shape=(3, 3))
+    if kind in ("csr_array", "csc_array"):
+        starts = {"csr_array": ([2, 2, 0], [0, 0, 2, 3]), "csc_array": ([2, 1, 1], [0, 1, 1, 3])}[kind]
+        data = {"csr_array": [*parts, 1.0], "csc_array": [1.0, *parts]}[kind]
+        view = getattr(sparse, kind)((data, *starts), shape=(3, 3))
+    with pytest.raises(DataError, match="view 'a', row 1, column 2: parts of one cell add up to NaN; store each cell"):
+        Views({"a": view, "b": B})
+    twice = sparse.coo_array(([NAN, NAN, 1.0], places), shape=(3, 3))
+    assert Views({"a": twice, "b": B}).mask[:, 0].tolist() == [True, False, True]
 
 
 def test_hidden_rows_may_hold_anything_and_end_up_empty():

@@ -228,10 +228,17 @@ def test_a_continuum_is_never_trusted_much_and_the_end_of_the_range_is_named():
     assert "embedding" in advice_of(found)
 
 
-def test_one_cluster_of_few_samples_is_not_trusted_much():
+def test_one_cluster_is_not_judged():
+    """Its level was "high", so whoever asked for that took it."""
+    found = rules.found_again(np.ones(9), np.zeros(9, int), 1)
+    assert (found.level, words(found)) == ("none", "not judged, as there is one cluster")
+    assert rules.found_again(np.ones((3, 9)), np.zeros(9, int), 1, 3).level == "none"
+
+
+def test_one_cluster_of_few_samples_is_not_judged():
     number = ClusterNumber(1, {}, "few", [], "", [])
     found = rules.with_reasons(rules.found_again(np.ones(9), np.zeros(9, int), 1), *rules.on_number(number))
-    assert (found.level, [one["name"] for one in found.reasons]) == ("some", ["untested"])
+    assert (found.level, [one["name"] for one in found.reasons]) == ("none", ["untested"])
     assert words(found) == "not judged, as there is one cluster, and too few samples to look for more"
     assert "n_clusters=2" in advice_of(found)
     one = rules.with_reasons(found, *rules.on_number(ClusterNumber(1, {}, "one", [], "", [])))

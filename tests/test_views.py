@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -391,3 +392,25 @@ def test_plain_arrays_pass_no_module_for_special_cases():
 def test_ids_that_cannot_be_looked_up_are_refused():
     with pytest.raises(DataError, match=r"ids must be a list of 2 names, one id per row; got \[\[1\], \[2\]\]"):
         Views([np.ones((2, 3))], ids=[[1], [2]])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"rna": pd.DataFrame(np.ones((3, 3)), columns=list("xxy"))},
+        {
+            "rna": pd.DataFrame(np.ones((3, 3)), columns=list("xxy"), index=list("abc")),
+            "b": pd.DataFrame({"z": [1.0]}, ["c"]),
+        },
+        {"rna": pa.table([[1.0, 2.0]] * 3, names=list("xxy"))},
+        {"rna": [pd.Series([1.0, 2.0], index=["x", "x"])]},
+    ],
+)
+def test_two_columns_of_one_name_are_refused(data):
+    """In another order they were taken for each other."""
+    said = r"view 'rna': two columns are called 'x'; give each a name of its own \(AnnData: var_names_make_unique\(\)\)"
+    with pytest.raises(DataError, match=said):
+        Views(data)
+    with pytest.raises(DataError, match="view 'view_1': two columns are called 'x'"):
+        Views([np.ones((2, 1)), np.ones((2, 3))], columns=[["x"], ["x", "x", "y"]])
+    assert Views([np.ones((2, 2)), np.ones((2, 2))]).columns == (range(2), range(2))

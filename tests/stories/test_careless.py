@@ -78,7 +78,7 @@ REFUSED = {
     "fit --clusters 2 --out run": "Missing argument '[VIEW=]FILE...'",
     f"{BOTH} --cluster 2": "No such option '--cluster'",
     f"{BOTH} --clusters two": "--clusters must be 'auto' or an integer of at least 1; got 'two'",
-    f"{BOTH} --clusters 0": "--clusters must be an integer of at least 1; got 0",
+    f"{BOTH} --clusters 0": "--clusters must be 'auto' or an integer of at least 1; got 0",
     f"{BOTH} --clusters 99": "30 samples are fewer than --clusters 99",
     f"{BOTH} --clusters 2 --scaling big": "--scaling must be one of auto, ",
     f"{BOTH} --clusters 2 --joint-epochs few": "--joint-epochs must be 'auto' or an integer of at least 0; got 'few'",

@@ -121,7 +121,10 @@ def column_blocks(matrix: csr_array) -> Iterator[tuple[NDArray[np.int64], NDArra
 
 
 def check_sparse(where: str, matrix: Any) -> None:
-    """Refuse a sparse matrix of SciPy, of any format, whose indices lead out of it: SciPy looks when it makes one."""
+    """Refuse a sparse matrix of SciPy, of any format, whose indices lead out of it: SciPy looks when it makes one.
+
+    Or whose cells are stored in several parts that add up to NaN: the row would be missing, though it has values.
+    """
     from scipy import sparse
 
     def whole(numbers: Any) -> NDArray[Any]:
@@ -144,3 +147,21 @@ def check_sparse(where: str, matrix: Any) -> None:
             sparse.coo_array((places.data, (whole(places.row), whole(places.col))), shape=matrix.shape)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError):  # its parts are no arrays of that kind
         raise DataError(f"{where} is a sparse matrix whose indices lead out of it; make it again") from None
+    if (
+        matrix.format in ("csr", "csc", "bsr", "coo")
+        and matrix.data.dtype.kind == "f"
+        and not np.isfinite(matrix.data).all()
+    ):
+        _check_sums(where, matrix.tocoo())
+
+
+def _check_sums(where: str, parts: Any) -> None:
+    """Refuse cells that are stored in several parts of which some are numbers, and that are NaN nevertheless."""
+    whole, width = canonical(parts).tocoo(), parts.shape[1]
+    lost = np.isnan(whole.data)
+    cells = whole.row[lost].astype(np.int64) * width + whole.col[lost]
+    given = (parts.row.astype(np.int64) * width + parts.col)[~np.isnan(parts.data)]
+    if (wrong := np.intersect1d(given, cells)).size:
+        row, column = divmod(int(wrong[0]), width)
+        fault = f"{where}, row {row}, column {column}: parts of one cell add up to NaN"
+        raise DataError(f"{fault}; store each cell once, and NaN alone in a row that lacks the view")

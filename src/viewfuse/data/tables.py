@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any, NamedTuple
@@ -70,6 +71,17 @@ def read_table(name: str, view: Any) -> Table:
         names = next((row.index for row in view if _is_named(row)), None)
     columns = range(values.shape[1]) if names is None else list(names)
     return Table(name, sparse_tables.canonical(values) if is_sparse(values) else values, columns)
+
+
+def check_named_once(table: Table) -> None:
+    """Refuse two columns of one name: in another order they would be taken for each other."""
+    if isinstance(table.columns, range) or len(set(table.columns)) == len(table.columns):
+        return
+    twice = next(name for name, count in Counter(table.columns).items() if count > 1)
+    raise DataError(
+        f"view {table.name!r}: two columns are called {twice!r}; give each a name of its own (AnnData: "
+        "var_names_make_unique()), or pass an array, whose columns have none"
+    )
 
 
 def as_array(name: str, view: Any) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from viewfuse.data.input_types import (
 )
 from viewfuse.data.precision import Offset, measured
 from viewfuse.data.sparse_tables import all_dense, empty
-from viewfuse.data.tables import Table, called, labelled, present_rows, read_table
+from viewfuse.data.tables import Table, called, check_named_once, labelled, present_rows, read_table
 from viewfuse.errors import DataError, IgnoredColumnsWarning
 from viewfuse.utils.console import some, warn
 
@@ -104,6 +104,8 @@ class Views:
                     f"columns has {own} names per view, but the views have {wanted} columns; name each once"
                 )
             found = [table._replace(columns=names) for table, names in zip(found, columns, strict=True)]
+        for table in found:
+            check_named_once(table)
         n = _count_rows(found)
         tables = [table._replace(values=np.zeros((n, 0), np.float32)) if table.is_none else table for table in found]
         self.ids = np.arange(n)

@@ -108,6 +108,8 @@ class ViewsClusterer(ClusterMixin, BaseEstimator):
 
 def with_names(known: Mapping[int, str], names: Mapping[Any, Any], n_clusters: int) -> dict[int, str]:
     """Names by number, the new ones in place of those that are known; refuses what cannot be a name."""
+    if not isinstance(names, Mapping):
+        raise SettingError(f"names are a {type(names).__name__}; give a dict of them by number, such as {{0: 'a'}}")
     found = dict(known)
     for label, name in names.items():
         if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= int(label) < n_clusters:

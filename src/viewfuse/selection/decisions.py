@@ -134,7 +134,7 @@ class Trust(Decision):
 
     @property
     def level(self) -> str:
-        """The word: "high", "some" or "none"."""
+        """The word: "high", "some" or "none", also where there is one cluster, which is not judged."""
         return str(self.chosen)
 
 

@@ -4,10 +4,10 @@ Which scaling is chosen, which clusters the joint stage begins with, and which t
 the clusters (`viewfuse.selection.scores`). Rules return data, which `viewfuse.selection.decision_texts` puts in words.
 
 **Whether the clusters would be found again.** The mean chance that a sample is in its cluster again, corrected for
-chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some". Where a cluster dissolves, more than
-half of the samples could be in another one, the data hold together no better than a Gaussian, or samples are too few to
-look for clusters, it is never "high". All else are reasons: each names one thing and what to do about it, and none
-changes the level.
+chance: from 0.8 on trust is "high", below 0.5 it is "none", between them "some"; of one cluster, which
+is not judged, it is "none". Where a cluster dissolves, more than half of the samples could be in another one, the data
+hold together no better than a Gaussian, or samples are too few to look for clusters, it is never "high". All else are
+reasons: each names one thing and what to do about it, and none changes the level.
 """
 
 from __future__ import annotations
@@ -167,6 +167,8 @@ def found_again(found: NDArray[Any], labels: NDArray[np.int64], n_clusters: int,
     chance = float(sizes @ sizes)  # two samples drawn at random share a cluster
     above = 1.0 if chance == 1.0 else (whole["again"] - chance) / (1.0 - chance)
     word = "high" if above >= HIGH else "none" if above < NONE else "some"
+    if n_clusters == 1:  # there is nothing to be found again
+        word = "none"
     # A cluster of which less than half is expected again dissolves (Hennig's bound). Where nothing holds, none is to be
     # looked at first.
     lost = [c for c, own in enumerate(clusters) if own["again"] < 0.5]

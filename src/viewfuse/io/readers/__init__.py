@@ -36,6 +36,7 @@ Paths = AnyPath | Sequence[AnyPath] | Mapping[str, AnyPath]
 TABLES = (*DELIMITERS, ".parquet", ".h5ad")
 WHOLE = (".npz", ".mat", ".h5mu")
 _SHEETS = (".xlsx", ".xls", ".ods")
+_POSSIBLE = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
 _OF_TABLES = ("id_column", "blocks", "header", "transpose", "only", "drop", "id_pattern")
 
 
@@ -114,6 +115,8 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
         for name, file in named.items():
             if not file.exists():
                 raise DataError(f"{name}={file}: {file} is no file; check the path")
+            if file.is_file():
+                _check_kind(file)
             if ending_of(file) not in TABLES or not file.is_file():
                 raise DataError(f"{name}={file}: only {', '.join(TABLES)} files can be named; give it without a name")
         return _open_tables(named, reading)
@@ -130,18 +133,22 @@ def open_source(paths: Paths, reading: Reading = AS_USUAL) -> FileSource:
                 f"name the view: NAME={alike[0]}"
             )
         return _open_tables(dict(zip(names, files, strict=True)), reading)
-    possible = f"give one {', '.join(WHOLE)} file, a folder of .npy files, or one {', '.join(TABLES)} file per view"
     for file in files:
-        if ending_of(file) in _SHEETS:
-            raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
-        if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
-            raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {possible}")
+        _check_kind(file)
     if len(files) > 1:
-        raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {possible}")
+        raise DataError(f"{', '.join(map(str, files))}: cannot be read together; {_POSSIBLE}")
     _check_unused(reading, *_OF_TABLES, *(() if endings == {".h5mu"} else ("use",)))
     with guarded(files[0]):
         found = _read(ReadJob(files[0], Reading(use=reading.use)), reading.trusted)
         return FileSource(**vars(found))
+
+
+def _check_kind(file: Path) -> None:
+    """Refuse a file of a kind that is not read."""
+    if ending_of(file) in _SHEETS:
+        raise DataError(f"{file}: {file.suffix} files are not read; save it as CSV (UTF-8), one table per file")
+    if ending_of(file) not in (*WHOLE, *TABLES, ".npy"):
+        raise DataError(f"{file}: {file.suffix or 'such'} files are not read; {_POSSIBLE}")
 
 
 def _read(job: ReadJob, trusted: bool) -> Contents:

@@ -22,6 +22,8 @@ _LONGEST_HEADER = 65_536
 NOT_VIEWS = ("labels", "ids", "mask")
 LABELS = ("Y", "gt", "truelabel", "truth", "labels", "label", "gnd", "y", "target", "ground_truth")
 """What labels are called."""
+_CLASSES = ("classes", "onehot", "one_hot")
+"""What labels are called that have one column per class; a short list of the classes may be called so, too."""
 _SHOWN = 6
 _PLACES = ("shape", "indices", "indptr")
 SPARSE = {"format", "data", *_PLACES}
@@ -85,7 +87,7 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
     plain = numbered or [name for name in tables if not _is_label_name(name)]
     n = arrays[plain[0]].shape[0] if plain and arrays[plain[0]].ndim else -1
     labels = [name for name, array in arrays.items() if _is_label_name(name) and _is_column(array, n)]
-    names = numbered or [name for name in tables if name not in labels]
+    names = plain or tables  # what is called like labels is a view where nothing else is
     if not names:
         raise DataError(f"{path} holds no 2-D array; store one array of shape (samples, columns) per view")
     for name in names:
@@ -104,7 +106,7 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
 
 
 def _is_label_name(name: str) -> bool:
-    return name.lower() in map(str.lower, LABELS)
+    return name.lower() in map(str.lower, (*LABELS, *_CLASSES))
 
 
 def _is_column(array: Any, n: int) -> bool:
@@ -114,6 +116,8 @@ def _is_column(array: Any, n: int) -> bool:
 
 def _why_left_out(name: str, array: Any, n: int, labels: Sequence[str]) -> str:
     """Why an array beside views of n samples is no part of the data; empty where it says nothing of samples."""
+    if _is_label_name(name) and array.ndim == 2 and not _is_column(array, n):
+        return f"called like labels, but of shape {array.shape}; call it otherwise if it is a view"
     if _is_label_name(name):
         return f"{labels[0]!r} holds the labels" if labels else f"of shape {array.shape}, not one label per sample"
     if array.ndim == 2:

@@ -54,7 +54,7 @@ from viewfuse.selection.linkage import coarser
 from viewfuse.selection.split_tree import RANGE
 from viewfuse.utils.console import warn
 from viewfuse.utils.jobs import chosen_device, limited, threads_around, threads_for, worker_count
-from viewfuse.utils.settings import Field, check_choice, checked_range, wrong
+from viewfuse.utils.settings import Field, check_choice, checked_count, checked_range, wrong
 
 _MEANINGLESS = ("config", "device", "verbose", "checkpoint", "n_jobs", "outliers")
 """Parameters that do not change what is learned, or are known more exactly."""
@@ -332,9 +332,8 @@ class URRL(Updatable, MultiViewClusterer):
         given = self.config or Config()
         if misplaced := [f"{name}={value!r}" for name, value in given.changed().items() if name in OF_ESTIMATOR]:
             raise SettingError(f"give {' and '.join(misplaced)} to URRL itself, and not to its Config")
-        number = 1 if self._chooses() else self.n_clusters  # until it is known
-        if isinstance(number, str):
-            raise wrong("n_clusters", "'auto' or an integer of at least 1", number)
+        # Until it is known.
+        number = 1 if self._chooses() else checked_count("n_clusters", self.n_clusters, auto=1)
         return replace(given, n_clusters=number, effort=self.effort)
 
     def _plain_params(self) -> dict[str, Any]:
