@@ -63,10 +63,12 @@ def test_a_column_of_labels_is_no_view(tmp_path, name, shape):
         assert (source.names, source.labels.tolist()) == (("X1", "X2"), labels.tolist())
 
 
-def test_the_only_view_may_be_called_like_labels(tmp_path):
-    np.savez(tmp_path / "set.npz", Y=np.eye(4, 1))
-    source = open_source(tmp_path / "set.npz")
-    assert (source.names, source.labels) == (("Y",), None)
+def test_a_view_may_be_called_like_labels(tmp_path):
+    """What holds other numbers than 0 and 1, and the only one."""
+    for arrays in ({"X": np.ones((4, 3)), "Y": np.full((4, 2), 0.5)}, {"Y": np.eye(4, 1)}):
+        np.savez(tmp_path / "set.npz", **arrays)
+        source = open_source(tmp_path / "set.npz")
+        assert (source.names, source.labels) == (tuple(arrays), None)
 
 
 @pytest.mark.parametrize("name", [*LABELS, "Label", "classes", "onehot", "one_hot"])

@@ -84,7 +84,7 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
     """The arrays called view_0, view_1, ... in that order; where there are none, all 2-D ones but labels."""
     tables = [name for name, array in arrays.items() if name not in NOT_VIEWS and array.ndim == 2]
     numbered = in_order(name for name in arrays if re.fullmatch(r"view_\d+", name))
-    plain = numbered or [name for name in tables if not _is_label_name(name)]
+    plain = numbered or [name for name in tables if not (_is_label_name(name) and _may_be_classes(arrays[name]))]
     n = arrays[plain[0]].shape[0] if plain and arrays[plain[0]].ndim else -1
     labels = [name for name, array in arrays.items() if _is_label_name(name) and _is_column(array, n)]
     names = plain or tables  # what is called like labels is a view where nothing else is
@@ -107,6 +107,11 @@ def _contents(path: Path, arrays: Mapping[str, Any]) -> Contents:
 
 def _is_label_name(name: str) -> bool:
     return name.lower() in map(str.lower, (*LABELS, *_CLASSES))
+
+
+def _may_be_classes(array: Any) -> bool:
+    """Whether it could hold labels: one per sample, or 0 and 1 in one column per class."""
+    return 1 in array.shape or bool(np.isin(array, (0, 1)).all())
 
 
 def _is_column(array: Any, n: int) -> bool:
