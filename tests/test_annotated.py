@@ -415,3 +415,13 @@ def test_fifty_thousand_cells_become_views_in_ten_seconds():
     assert views.shape == (50_000, 2)
     assert seconds <= 10
     assert peak < 4 * sum(one.X.data.nbytes + one.X.indices.nbytes for one in made.values())
+
+
+@pytest.mark.parametrize("others", [slice(10, None), slice(None, None, -1), slice(0, None, 2)])
+def test_cells_with_names_by_number_are_joined_by_these_where_some_were_left_out(others):
+    table = np.arange(120.0).reshape(60, 2)
+    rna, protein = AnnData(table), AnnData(table.copy())
+    views = Views({"rna": rna[:50], "protein": protein[others]})
+    both = views.mask.all(axis=1)
+    assert both.sum() == len(np.intersect1d(np.arange(50), np.arange(60)[others]))
+    assert (views.arrays[0][both] == views.arrays[1][both]).all()

@@ -46,6 +46,10 @@ def aligned(given: dict[str, Any], *, allow_disjoint: bool = False) -> tuple[dic
     if any(index.dtype.kind in "iu" for index in labelled.values()):
         # 0, 1, 2, ... next to other whole numbers are labels, too.
         labelled = {name: view.index for name, view in frames.items() if hasattr(view, "iloc") or has_row_labels(view)}
+    elif any(all(isinstance(name, str) and name.isdecimal() for name in index) for index in labelled.values()):
+        # So are the names "0", "1", ... that AnnData gives, next to others of which some cells were left out.
+        own = {name: view for name, view in frames.items() if has_row_labels(view) or isinstance(view, AnnotatedTable)}
+        labelled = {name: view.index for name, view in own.items()}
     for name, index in labelled.items():
         _check_labels(f"view {name!r}", index)
     indexes = list(labelled.values())
