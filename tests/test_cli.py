@@ -349,7 +349,7 @@ def test_score_against_data_that_carry_labels(tmp_path):
     assert json.loads(run("score", tmp_path / "labels.csv", tmp_path / "data.npz", "--json").output)["accuracy"] == 1
 
 
-@pytest.mark.parametrize("unknown", ["", "NA", "-1", "-1.0", "nan", "<NA>", " n/a "])
+@pytest.mark.parametrize("unknown", ["", "NA", "-1", "-1.0", "nan", "<NA>", " n/a ", "?"])
 def test_labels_that_name_no_class_are_left_out_of_the_score(tmp_path, unknown):
     (tmp_path / "labels.csv").write_text("id,label\na,5\nb,5\nc,7\nd,7\n")
     (tmp_path / "truth.csv").write_text(f"id,label\na ,x\n b,x \nc,y\nd,{unknown}\n")

@@ -16,8 +16,9 @@ from viewfuse.errors import DataError, SuspiciousDataWarning
 from viewfuse.utils.console import warn
 
 UNKNOWN = -1
-_NO_CLASS = ("-1", "-1.0", "None", "<NA>", "NaT")
-"""How labels are written that stand for none, besides empty cells: -1 in scikit-learn, the others in pandas."""
+_NO_CLASS = ("-1", "-1.0", "None", "<NA>", "NaT", "?")
+"""How labels are written that stand for none, besides empty cells: -1 in scikit-learn, a question mark in tables, the
+others in pandas."""
 
 
 @dataclass(frozen=True)
