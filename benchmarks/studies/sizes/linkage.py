@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiments.scoring import scored
-from benchmarks.studies.decisions.vote import sample
+from benchmarks.studies.decisions.last_choice import sample
 from viewfuse import URRL, Views
 from viewfuse.engine.replicates import clusters
 from viewfuse.methods.urrl import scaling_search

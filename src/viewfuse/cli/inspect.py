@@ -33,7 +33,7 @@ _LEAST_ROWS = 500
 _MOST_SAMPLES = 10_000
 """Among which outliers are looked for; of more a random choice."""
 _EARLY_END = 0.3
-"""Of the epochs of a joint stage: over ten sets with clear clusters it took .12 to .62 of them."""
+"""Of the epochs of a joint stage: over five sets with clear clusters it took .12 to .62 of them."""
 _HEADER = ("view", "kind", "columns", "reduced to", "kept", "present", "missing", "lowest", "highest")
 
 

@@ -117,10 +117,12 @@ def _below_zero(views: Views, v: int) -> list[str]:
     A single one would have all of them prepared as measurements, so that clusters follow the depth of samples.
     """
     values = views.arrays[v]
-    there = stored(values)[stored(values) != 0]
-    count, above = int((there < 0).sum()), there[there > 0]
-    few = 0 < count <= _FEW_BELOW * there.size and float((there == np.rint(there)).mean()) >= 1 - _FEW_BELOW
-    if not few or above.max() * above.size <= _LONG_TAIL * above.sum(dtype=np.float64):
+    count, size = int((stored(values) < 0).sum()), stored(values).size
+    if not 0 < count <= _FEW_BELOW * size:
+        return []
+    above = stored(values)[stored(values) > 0]
+    whole, total = int((above == np.rint(above)).sum()), above.sum(dtype=np.float64)
+    if whole < (1 - _FEW_BELOW) * above.size or above.max(initial=0) * above.size <= _LONG_TAIL * total:
         return []
     row, column = (int(place[0]) for place in (values < 0).nonzero())
     where = f"the first one in sample {labelled(row, views.ids)}, column {called(views.columns[v], column)}"

@@ -51,8 +51,8 @@ than once in a million columns."""
 _HALF, _NEARLY, _LOOKED_AT = 0.5, 0.05, 1_000
 """Share of whole numbers among logarithms of counts at most (log2 of 0, 1, 3 and 7, one added, is whole), and of
 fractions among counts; samples that are enough to see it."""
-
 _NO_FRACTIONS = 2.0**22
+"""From here on float32 holds hardly any fractions: all numbers look whole."""
 
 
 @dataclass(frozen=True)

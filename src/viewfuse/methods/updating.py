@@ -28,7 +28,7 @@ from viewfuse.data.side_information.known_labels import UNKNOWN
 from viewfuse.data.views import Views
 from viewfuse.engine.replicates import clusters, replicate_seeds
 from viewfuse.engine.training import Training, TrainState, check_diverged
-from viewfuse.errors import DataError, IgnoredColumnsWarning
+from viewfuse.errors import DataError, IgnoredColumnsWarning, SuspiciousDataWarning
 from viewfuse.fitted.clusters import representatives
 from viewfuse.fitted.drift import other_kinds, warn_of_other_units
 from viewfuse.fitted.model import Model, warn_of_far
@@ -47,6 +47,7 @@ from viewfuse.selection.decisions import JointStageLength, Update
 from viewfuse.selection.linkage import centers_of
 from viewfuse.selection.rules import clustering_weight, outliers
 from viewfuse.selection.split_evidence import LEAST
+from viewfuse.utils.console import warn
 
 
 class Enlarged(NamedTuple):
@@ -332,7 +333,8 @@ def joined_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     check_written(found)
     if alike := read_alike(old.tolist(), new.tolist()):
         fault = f"{len(alike):,} of the new ids differ from ids of training samples only in how they are written"
-        raise DataError(f"{fault}, such as {shown(alike[0][1])} from {shown(alike[0][0])}; {cure}")
+        such = f"such as {shown(alike[0][1])} from {shown(alike[0][0])}"
+        warn(SuspiciousDataWarning(f"{fault}, {such}; if these are the same samples, leave out the new ones"))
     return found if only_counted(old) else as_labels(found)
 
 

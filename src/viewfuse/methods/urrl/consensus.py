@@ -24,8 +24,8 @@ from viewfuse.utils.jobs import limited
 Labels = NDArray[np.int64]
 _METHODS = (KNNKMeans, NEMO, PIMVC)
 _ROWS = 1_500
-"""More samples gain little by it (60 fits of four sets: 0.05 points) and wait long: 2,000 for seven seconds,
-on a GPU for most of the fit."""
+"""More samples gain little by it (60 fits of four sets: 0.05 points) and wait long: 2,000 for seven seconds
+on one core."""
 _COLUMNS = 500
 """PIMVC decomposes matrices of columns by columns; views are as wide only where the user wants them so."""
 

@@ -1,7 +1,7 @@
 """What the choice at the end is worth: default fits, and the network's own clusters in the same fits.
 
-python -m benchmarks.studies.decisions.vote OUT.csv --data DATA --seeds 5 6 --sets 3sources ngs~8
-python -m benchmarks.studies.decisions.vote OUT.csv --seeds 20 21 --families
+python -m benchmarks.studies.decisions.last_choice OUT.csv --data DATA --seeds 5 6 --sets 3sources ngs~8
+python -m benchmarks.studies.decisions.last_choice OUT.csv --seeds 20 21 --families
 """
 
 from __future__ import annotations
